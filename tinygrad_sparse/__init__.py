@@ -1,0 +1,43 @@
+"""tinygrad_sparse: automatic differentiation in which gradients of looked-up tables stay sparse.
+
+    import numpy as np, tinygrad_sparse as ts
+
+    W = ts.parameter(np.random.default_rng(0).normal(size=(50_000, 64)), name="table")
+    opt = ts.optim.SGD([W], lr=0.1)
+    with ts.Tape() as tape:
+        loss = (W[[3, 14, 15]] ** 2).sum()
+    opt.step(tape.backward(loss))       # touches three rows
+"""
+
+from . import errors, nn, ops, optim, testing
+from .backward import GradStore, grad, value_and_grad
+from .errors import DensifyWarning
+from .primitive import primitive
+from .rules import elementwise, reindexed, rowwise
+from .slices import IndexedSlices
+from .tape import Tape, no_grad
+from .tensor import Tensor, parameter, tensor
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "DensifyWarning",
+    "GradStore",
+    "IndexedSlices",
+    "Tape",
+    "Tensor",
+    "elementwise",
+    "errors",
+    "grad",
+    "nn",
+    "no_grad",
+    "ops",
+    "optim",
+    "parameter",
+    "primitive",
+    "reindexed",
+    "rowwise",
+    "tensor",
+    "testing",
+    "value_and_grad",
+]

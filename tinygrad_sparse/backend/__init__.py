@@ -1,0 +1,94 @@
+"""From an array's type to the functions that work on it. Floor 1: may import `errors` only.
+
+An adapter is a module with `xp` (the NumPy-like namespace) and the few functions in which array
+libraries differ. It is found by one dictionary lookup on the array's type. `Tensor` is registered
+here too, by the operators, so the gradient algebra of `slices` runs on recorded values unchanged.
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from tinygrad_sparse.errors import DtypeError, RowIndexError, TinygradSparseError, explain
+
+from . import numpy as numpy_adapter
+
+Array = Any  # an ndarray of whichever library holds the data; a Tensor where second order runs
+
+_ADAPTERS: dict[type, Any] = {np.ndarray: numpy_adapter}
+_PLAIN = frozenset({np.ndarray, float, int, bool})  # operands that an op may take as they are
+
+
+def register(array_type: type, adapter: Any) -> None:
+    """Make `adapter` responsible for arrays of `array_type`."""
+    _ADAPTERS[array_type] = adapter
+
+
+def adapter_of(x: Array) -> Any:
+    """The adapter for an array; Python and NumPy scalars count as NumPy's."""
+    return _ADAPTERS.get(type(x), numpy_adapter)
+
+
+def adapter_of_type(array_type: type) -> Any:
+    """The adapter for arrays of a type."""
+    return _ADAPTERS.get(array_type, numpy_adapter)
+
+
+def adapter_for(device: str) -> ModuleType:
+    """The adapter of a device by its public name."""
+    if device == "cpu":
+        return numpy_adapter
+    raise TinygradSparseError(explain("device", "'cpu'", repr(device)))
+
+
+def as_operand(op: str, x: Any) -> Array:
+    """`x` as something an op can compute with: scalars stay scalars, lists become arrays."""
+    if type(x) in _PLAIN:
+        return x
+    array = np.asarray(x) if type(x) not in _ADAPTERS else x
+    if array.dtype.kind not in "fiub":
+        raise DtypeError(
+            explain(op, "real numbers, arrays or Tensors", f"{type(x).__name__} ({array.dtype})")
+        )
+    return array.astype(array.dtype.newbyteorder("="), copy=False)
+
+
+def describe(x: Array) -> str:
+    """An array's dtype and shape, for error texts: ``float32 (10, 8)``."""
+    return f"{x.dtype} {tuple(x.shape)}" if hasattr(x, "dtype") else repr(x)
+
+
+def row_ids(op: str, ids: Any, size: int, context: str = "") -> Array:
+    """`ids` as int64 in [0, size), negative ones counted from the end; any rank, any integer dtype.
+
+    Raises RowIndexError for anything else, before the caller has recorded or changed a thing. Ids
+    never pass through a float: float32 cannot tell row 16,777,216 from 16,777,217.
+    """
+    ids = np.asarray(ids) if type(ids) not in _ADAPTERS else ids
+    if ids.dtype.kind not in "iu":
+        if ids.size or ids.dtype != np.float64:  # NumPy makes [] float64; no id is lost in it
+            boolean = ids.dtype.kind == "b"
+            hint = "np.flatnonzero(mask) gives the rows of a mask" if boolean else "ids.astype(int)"
+            raise RowIndexError(
+                explain(op, "integer ids", f"{ids.dtype} {ids.shape}{context}", hint)
+            )
+        ids = ids.astype(np.int64)
+    if ids.size and (ids.dtype != np.int64 or int(ids.view(np.uint64).max()) >= size):
+        low, high = int(ids.min()), int(ids.max())
+        if low < -size or high >= size:
+            flat = ids.ravel()
+            at = int(((flat >= size) | (flat < -size)).argmax())
+            raise RowIndexError(
+                explain(
+                    op,
+                    f"ids in [{-size}, {size})" if low < 0 else f"ids in [0, {size})",
+                    f"{int(flat[at])} at position {at} (ids {describe(ids)}{context})",
+                )
+            )
+        ids = ids.astype(np.int64)
+        if low < 0:
+            ids = np.where(ids < 0, ids + size, ids)
+    return ids.astype(np.int64, copy=False)

@@ -1,0 +1,105 @@
+"""Module: a tree of parameters with names. Floor 5."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from tinygrad_sparse.errors import CheckpointError, explain
+from tinygrad_sparse.tensor import Tensor
+
+
+class Module:
+    """Base of everything that has parameters: subclass it, assign them, write ``__call__``.
+
+    Parameters and Modules are found in attributes, also inside lists, tuples and dicts; the name of
+    one is its path, as in ``layers.0.weight``. A parameter that is shared is listed once.
+
+    >>> import numpy as np, tinygrad_sparse as ts
+    >>> class Model(ts.nn.Module):
+    ...     def __init__(self):
+    ...         self.table = ts.nn.Embedding(10, 4, seed=0)
+    ...         self.out = ts.nn.Linear(4, 2, seed=1)
+    ...     def __call__(self, ids):
+    ...         return self.out(self.table(ids))
+    >>> [name for name, _ in Model().named_parameters()]
+    ['table.weight', 'out.weight', 'out.bias']
+    """
+
+    training = True
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise TypeError(f"{type(self).__name__}: a Module needs its own __call__")
+
+    def named_parameters(self) -> Iterator[tuple[str, Tensor]]:
+        """(path, parameter) pairs in the order of assignment."""
+        seen: set[int] = set()
+        for name, value in _walk(self, ""):
+            if type(value) is Tensor and value.id not in seen:
+                seen.add(value.id)
+                yield name, value
+
+    def parameters(self) -> list[Tensor]:
+        """The parameters, for an optimizer."""
+        return [p for _, p in self.named_parameters()]
+
+    def train(self, mode: bool = True) -> Module:
+        """Set training mode here and below."""
+        for _, value in _walk(self, ""):
+            if isinstance(value, Module):
+                value.training = mode
+        return self
+
+    def eval(self) -> Module:
+        """Set evaluation mode here and below."""
+        return self.train(False)
+
+    def to(self, device: str) -> Module:
+        """Move every parameter to a device."""
+        for p in self.parameters():
+            p.to(device)
+        return self
+
+    def state_dict(self) -> dict[str, np.ndarray]:
+        """A copy of every parameter by name."""
+        return {name: p.numpy() for name, p in self.named_parameters()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Overwrite the parameters. Checks all names, shapes and dtypes before it changes one."""
+        mine = dict(self.named_parameters())
+        if set(state) != set(mine):
+            missing, extra = sorted(set(mine) - set(state)), sorted(set(state) - set(mine))
+            raise CheckpointError(
+                explain("load_state_dict", f"exactly the names {sorted(mine)}",
+                        f"missing {missing}, unknown {extra}")
+            )  # fmt: skip
+        arrays = {name: np.asarray(value) for name, value in state.items()}
+        for name, p in mine.items():
+            a = arrays[name]
+            if a.shape != p.shape or a.dtype != p.dtype:
+                raise CheckpointError(
+                    explain("load_state_dict", f"{name} {p.dtype} {p.shape}", f"{a.dtype} {a.shape}")
+                )
+        for name, p in mine.items():
+            p._overwrite(arrays[name])
+
+
+def _walk(value: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """Depth first, in order of assignment: every Tensor and Module below, with its path."""
+    if type(value) is Tensor:
+        if value._node < 0:
+            yield path, value
+        return
+    if isinstance(value, Module):
+        yield path, value
+        children: Any = vars(value).items()
+    elif isinstance(value, dict):
+        children = value.items()
+    elif isinstance(value, (list, tuple)):
+        children = enumerate(value)
+    else:
+        return
+    for key, child in children:
+        yield from _walk(child, f"{path}.{key}" if path else str(key))

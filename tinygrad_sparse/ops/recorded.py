@@ -1,0 +1,50 @@
+"""The adapter for Tensor: the same few functions as any backend's, computed by ops. Floor 4.
+
+With it the gradient algebra of `slices` runs under ``create_graph=True`` unchanged, and is recorded.
+Row ids are plain arrays here as everywhere.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+
+from .rows import scatter_rows as _scatter_rows
+from .rows import take
+from .shape import reshape
+
+xp = sys.modules[__package__]  # the ops themselves have NumPy's names
+
+
+def asarray(x: Any) -> Any:
+    """A Tensor as it is."""
+    return x
+
+
+def copy(x: Any) -> Any:
+    """A Tensor as it is: no op writes to one."""
+    return x
+
+
+def take_rows(table: Any, rows: np.ndarray) -> Any:
+    """``table[rows]``, recorded."""
+    return take(table, rows)
+
+
+def sum_duplicates(rows: np.ndarray, values: Any) -> tuple[np.ndarray, Any]:
+    """Sorted unique rows and the sums of their values, recorded."""
+    unique, inverse = np.unique(rows, return_inverse=True)
+    return unique, _scatter_rows(values, inverse.reshape(-1), len(unique))
+
+
+def scatter_rows(rows: np.ndarray, values: Any, size: int) -> Any:
+    """A table of `size` rows with the sum of `values` at `rows`, recorded."""
+    return _scatter_rows(values, rows, size)
+
+
+def scatter_add_rows(table: Any, rows: np.ndarray, values: Any) -> Any:
+    """``table`` plus the values at their rows: a new Tensor."""
+    size = table.shape[0]
+    return table + reshape(_scatter_rows(values, rows, size), table.shape)

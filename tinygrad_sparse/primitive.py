@@ -1,0 +1,414 @@
+"""@primitive: an op's forward, VJPs and row rule in one declaration; `pull` runs them. Floor 3.
+
+May import `errors`, `backend`, `slices`, `tensor`, `tape`, `rules`. Calling an op outside a Tape,
+or on arrays that nothing tracks, costs the forward alone; on raw arrays it *is* the NumPy function,
+which is why VJPs cost no more than the arithmetic in them.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from tinygrad_sparse.backend import Array, adapter_of, adapter_of_type, as_operand, describe
+from tinygrad_sparse.errors import ShapeError, TapeError, explain
+from tinygrad_sparse.rules import RowRule
+from tinygrad_sparse.slices import Gradient, IndexedSlices, rows_of
+from tinygrad_sparse.tape import Tape, state, user_line
+from tinygrad_sparse.tensor import Tensor, constant
+
+_PLAIN = frozenset({float, int})
+
+
+class Kernels(dict[type, Callable[..., Array]]):
+    """The forward of an op for each array type, resolved at its first use."""
+
+    def __init__(self, resolve: Callable[[Any], Callable[..., Array]]) -> None:
+        self.resolve = resolve
+
+    def __missing__(self, array_type: type) -> Callable[..., Array]:
+        kernel = self[array_type] = self.resolve(adapter_of_type(array_type).xp)
+        return kernel
+
+
+class Primitive:
+    """What was declared: the engine's view of an op, found as ``function.op``."""
+
+    __slots__ = ("canonical", "doc", "kernels", "name", "rows", "variadic", "vjp")
+
+    def __init__(self, name: str, doc: str) -> None:
+        self.name = name
+        self.doc = doc
+
+    def vjp_of(self, k: int) -> Callable[..., Gradient] | None:
+        """The VJP of argument k, None if no gradient flows to it."""
+        return self.vjp(k) if self.variadic else self.vjp[k]
+
+    def __repr__(self) -> str:
+        return f"<primitive {self.name}>"
+
+
+def primitive(
+    *,
+    vjp: Any,
+    rows: RowRule | None = None,
+    ufunc: str | None = None,
+    canonical: Callable[..., tuple[tuple[Any, ...], dict[str, Any]]] | None = None,
+    variadic: bool = False,
+    methods: Sequence[str] = (),
+    reflected: str | None = None,
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Declare an op: the decorated function is its forward, ``f(xp, *arrays, **static)``.
+
+    `vjp` has one function an argument, ``(g, out, *args, **static) -> cotangent``, or None where no
+    gradient flows; it may use operators and `ops`, never `xp`. Un-broadcasting, accumulation and
+    the checks of shape and dtype are the engine's. `rows` is the row rule (see `rules`). With
+    `ufunc` the forward is that function of `xp` and the body only holds the docstring.
+    `canonical(*arrays, **static)` validates and returns (args, static) as the rules want them.
+    A `variadic` op takes a sequence of arrays; its ``vjp(k)`` makes the VJP of argument k.
+    `methods` are put on Tensor; `reflected` is the name for (array op Tensor).
+
+    >>> import numpy as np, tinygrad_sparse as ts
+    >>> @primitive(rows=ts.elementwise, vjp=(lambda g, out, x: 3 * x * x * g,))
+    ... def cube(xp, x):
+    ...     "x³, elementwise."
+    ...     return x * x * x
+    >>> ts.grad(cube)(np.array(2.0))
+    array(12.)
+    """
+
+    def declare(forward: Callable[..., Any]) -> Callable[..., Any]:
+        parameters = list(inspect.signature(forward).parameters.values())
+        if ufunc is None:
+            parameters = parameters[1:]  # xp is the engine's
+        static_names = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
+        arity = len(parameters) - len(static_names)
+        op = Primitive(forward.__name__.strip("_"), inspect.getdoc(forward) or "")
+        op.vjp, op.rows, op.variadic, op.canonical = vjp, rows, variadic, canonical
+        if ufunc is not None:
+            op.kernels = Kernels(lambda xp: getattr(xp, ufunc))
+        else:
+            op.kernels = Kernels(lambda xp: partial(forward, xp))
+        if variadic or static_names or canonical is not None or arity > 2:
+            call = _general(op, arity, static_names)
+        else:
+            call = _unary(op) if arity == 1 else _binary(op)
+        call.__name__ = call.__qualname__ = op.name
+        call.__doc__ = forward.__doc__
+        call.__module__ = forward.__module__
+        shown = [p.replace(kind=p.POSITIONAL_OR_KEYWORD) for p in parameters]
+        if not variadic:
+            call.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
+        call.op = op  # type: ignore[attr-defined]
+        for method in methods:
+            setattr(Tensor, method, call)
+        if reflected is not None:
+            setattr(Tensor, reflected, lambda self, other: call(other, self))
+        return call
+
+    return declare
+
+
+# -- calling: one frame above the forward, specialised by arity ----------------------------------
+
+
+def _unary(op: Primitive) -> Callable[..., Any]:
+    kernels, new = op.kernels, object.__new__
+
+    def call(x: Any) -> Any:
+        if type(x) is not Tensor:
+            x = as_operand(op.name, x)
+            return kernels[type(x)](x)
+        a, node = x._data, x._node
+        out = kernels[type(a)](a)
+        if type(out) is not type(a):
+            out = adapter_of(a).asarray(out)
+        y = new(Tensor)
+        y._data = out
+        if node:
+            tape = state.tape
+            if tape is not None:
+                if node < 0:
+                    tape._adopt(x)
+                elif x._tape is not tape:
+                    _refuse_foreign(op, x)
+                entries = tape._entries
+                y._node = len(entries)
+                y._tape = tape
+                entries.append((op, out, (a,), (node,), None, None))
+                return y
+        y._node = 0
+        y._tape = None
+        return y
+
+    return call
+
+
+def _binary(op: Primitive) -> Callable[..., Any]:
+    kernels, new, name = op.kernels, object.__new__, op.name
+
+    def call(x: Any, y: Any) -> Any:
+        if type(x) is Tensor:
+            a, m = x._data, x._node
+            array = type(a)
+            if type(y) is Tensor:
+                b, n = y._data, y._node
+            else:
+                b, n = y if type(y) in _PLAIN else as_operand(name, y), 0
+        elif type(y) is Tensor:
+            a, m = x if type(x) in _PLAIN else as_operand(name, x), 0
+            b, n = y._data, y._node
+            array = type(b)
+        else:
+            a, b = as_operand(name, x), as_operand(name, y)
+            return kernels[type(a) if hasattr(a, "shape") else type(b)](a, b)
+        try:
+            out = kernels[array](a, b)
+        except ValueError:
+            _refuse_shapes(op, (a, b))
+            raise
+        if type(out) is not array:
+            out = adapter_of(a).asarray(out)
+        z = new(Tensor)
+        z._data = out
+        if m or n:
+            tape = state.tape
+            if tape is not None:
+                if m:
+                    if m < 0:
+                        tape._adopt(x)
+                    elif x._tape is not tape:
+                        _refuse_foreign(op, x)
+                if n:
+                    if n < 0:
+                        tape._adopt(y)
+                    elif y._tape is not tape:
+                        _refuse_foreign(op, y)
+                entries = tape._entries
+                z._node = len(entries)
+                z._tape = tape
+                entries.append((op, out, (a, b), (m, n), None, None))
+                return z
+        z._node = 0
+        z._tape = None
+        return z
+
+    return call
+
+
+def _general(op: Primitive, arity: int, static_names: list[str]) -> Callable[..., Any]:
+    may_densify = op.rows is None or op.rows.kind != "elementwise"
+
+    def call(*args: Any, **static: Any) -> Any:
+        if op.variadic:
+            if not args or isinstance(args[0], Tensor) or not isinstance(args[0], Sequence):
+                got = type(args[0]).__name__ if args else "nothing"
+                raise ShapeError(explain(op.name, "a sequence of arrays", got))
+            given, rest = tuple(args[0]), args[1:]
+        else:
+            given, rest = args[:arity], args[arity:]
+        if rest:
+            static = {**dict(zip(static_names, rest, strict=False)), **static}
+        if len(given) < arity or len(rest) > len(static_names) or set(static) - set(static_names):
+            raise TypeError(f"{op.name}: arguments do not fit {op.name}{_signature(call)}")
+        data: tuple[Any, ...] = tuple(
+            x._data if type(x) is Tensor else as_operand(op.name, x) for x in given
+        )
+        if op.canonical is not None:
+            data, static = op.canonical(*data, **static)
+        array = next((type(a) for a in data if hasattr(a, "shape")), float)
+        try:
+            out = op.kernels[array](*data, **static)
+        except ValueError:
+            _refuse_shapes(op, data)
+            raise
+        if not any(type(x) is Tensor for x in given):
+            return out
+        if type(out) is not array:
+            out = adapter_of(data[0]).asarray(out)
+        nodes = tuple([x._node if type(x) is Tensor else 0 for x in given])
+        tape = state.tape
+        if tape is None or not any(nodes) or out.dtype.kind != "f":
+            return constant(out)
+        for x, node in zip(given, nodes, strict=False):
+            if node < 0:
+                tape._adopt(x)
+            elif node and x._tape is not tape:
+                _refuse_foreign(op, x)
+        line = user_line() if may_densify else None
+        entries = tape._entries
+        z = object.__new__(Tensor)
+        z._data, z._node, z._tape = out, len(entries), tape
+        entries.append((op, out, data, nodes, static or None, line))
+        return z
+
+    return call
+
+
+def _signature(call: Callable[..., Any]) -> str:
+    return str(inspect.signature(call))
+
+
+def _refuse_foreign(op: Primitive, x: Tensor) -> None:
+    raise TapeError(
+        explain(
+            op.name,
+            "tensors of the Tape that is recording",
+            f"{x.name} {x.shape}, computed under another Tape",
+            "write .detach() to use its value as a constant",
+        )
+    )
+
+
+def _refuse_shapes(op: Primitive, data: Sequence[Any]) -> None:
+    """Turn NumPy's complaint about shapes into ours; other ValueErrors pass on."""
+    if any(hasattr(a, "shape") for a in data):
+        got = ", ".join(describe(a) for a in data)
+        raise ShapeError(explain(op.name, "shapes that fit together", got))
+
+
+# -- pulling back: the only place that slices saved values by touched rows -----------------------
+
+Densify = Callable[[IndexedSlices], Array]
+
+
+def pull(
+    op: Primitive,
+    g: Gradient,
+    out: Array,
+    args: Sequence[Any],
+    wanted: Sequence[Any],
+    static: dict[str, Any] | None,
+    densify: Densify,
+) -> list[Gradient | None]:
+    """Cotangents of the `wanted` args from `g`, the cotangent of `out`; None where not wanted.
+
+    A row-sparse `g` goes by the op's row rule: the same VJPs run on the touched rows alone. Where
+    there is no rule, or it does not hold for these shapes, ``densify(g)`` decides.
+    """
+    static = static or {}
+    if type(g) is IndexedSlices:
+        if op.rows is not None:
+            if op.rows.roles is None:
+                cotangents = _reindex(op, g, out, args, wanted, static)
+            else:
+                shapes = [tuple(getattr(a, "shape", ())) for a in args]
+                roles = op.rows.roles(g.lead, g.shape, shapes, static)
+                cotangents = None if roles is None else _pull_rows(
+                    op, g, out, args, wanted, static, roles
+                )
+            if cotangents is not None:
+                return cotangents
+        g = densify(g)
+    return [
+        fit(op, k, f(g, out, *args, **static), args[k], out)
+        if wanted[k] and (f := op.vjp_of(k)) is not None
+        else None
+        for k in range(len(args))
+    ]
+
+
+def _reindex(
+    op: Primitive,
+    g: IndexedSlices,
+    out: Array,
+    args: Sequence[Any],
+    wanted: Sequence[Any],
+    static: dict[str, Any],
+) -> list[Gradient | None] | None:
+    assert op.rows is not None and op.rows.remap is not None
+    remap = op.rows.remap
+    cotangents: list[Gradient | None] = []
+    for k, arg in enumerate(args):
+        f = remap(k) if callable(remap) else remap[k]
+        if not wanted[k] or f is None:
+            cotangents.append(None)
+            continue
+        c = f(g, out, *args, **static)
+        if c is None:
+            return None
+        cotangents.append(fit(op, k, c, arg, out))
+    return cotangents
+
+
+def _pull_rows(
+    op: Primitive,
+    g: IndexedSlices,
+    out: Array,
+    args: Sequence[Any],
+    wanted: Sequence[Any],
+    static: dict[str, Any],
+    roles: str,
+) -> list[Gradient | None]:
+    rows, lead = g.indices, g.lead
+    local = [rows_at(a, rows, lead) if r == "r" else a for a, r in zip(args, roles, strict=True)]
+    n = len(rows)
+    values = g.values.reshape((n, *(1,) * (lead - 1), *g.shape[lead:]))
+    cotangents = pull(op, values, rows_at(out, rows, lead), local, wanted, static, _never)
+    for k, c in enumerate(cotangents):
+        if c is not None and roles[k] == "r":
+            shape = tuple(args[k].shape)
+            cotangents[k] = rows_of(rows, c.reshape((n, *shape[lead:])), shape, lead)
+    return cotangents
+
+
+def rows_at(a: Array, rows: Array, lead: int) -> Array:
+    """The touched rows of a saved value, with as many axes as before so that `axis` still holds."""
+    flat = a if lead == 1 else a.reshape((-1, *a.shape[lead:]))
+    taken = adapter_of(a).take_rows(flat, rows)
+    return taken if lead == 1 else taken.reshape((len(rows), *(1,) * (lead - 1), *a.shape[lead:]))
+
+
+def _never(g: IndexedSlices) -> Array:
+    raise AssertionError("a dense cotangent became sparse inside a rule")
+
+
+def fit(op: Primitive, k: int, c: Gradient, arg: Array, out: Array) -> Gradient:
+    """`c` with the shape and dtype of argument k: broadcasting undone, a wider dtype cast back.
+
+    Anything else is a wrong rule, and is said here, where it happened.
+    """
+    shape = tuple(getattr(arg, "shape", ()))
+    if not hasattr(c, "shape") or not hasattr(c, "dtype"):
+        raise ShapeError(
+            explain(f"VJP of {op.name}, argument {k}", f"a cotangent of shape {shape}", repr(c))
+        )
+    if tuple(c.shape) != shape:
+        if type(c) is IndexedSlices or not _broadcasts(shape, tuple(c.shape)):
+            raise ShapeError(
+                explain(
+                    f"VJP of {op.name}, argument {k}",
+                    f"a cotangent of shape {shape}",
+                    f"{tuple(c.shape)}",
+                )
+            )
+        c = unbroadcast(c, shape)
+    dtype = getattr(arg, "dtype", c.dtype)
+    if c.dtype != dtype:
+        if c.dtype != out.dtype:
+            raise ShapeError(
+                explain(f"VJP of {op.name}, argument {k}", f"dtype {dtype}", f"{c.dtype}")
+            )
+        c = c.astype(dtype)
+    return c
+
+
+def _broadcasts(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:
+    trailing = to[len(to) - len(shape) :]
+    return len(shape) <= len(to) and all(
+        s in (1, t) for s, t in zip(shape, trailing, strict=True)
+    )
+
+
+def unbroadcast(c: Array, shape: tuple[int, ...]) -> Array:
+    """Sum `c` over the axes along which an argument of `shape` was stretched."""
+    extra = len(c.shape) - len(shape)
+    stretched = [
+        i + extra for i, n in enumerate(shape) if n == 1 and c.shape[i + extra] != 1
+    ]
+    axes = (*range(extra), *stretched)
+    if axes:
+        c = adapter_of(c).xp.sum(c, axis=axes)
+    return c.reshape(shape)

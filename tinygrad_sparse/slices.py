@@ -1,0 +1,296 @@
+"""IndexedSlices: a gradient that is rows of a table, and the algebra of gradients. Floor 2.
+
+May import `errors` and `backend`. A gradient is only ever added, scaled or sent through a linear
+map, so repeated rows may wait; whatever is not linear (norm, square, max, an optimizer) coalesces
+first. The values may be Tensors: then everything here is recorded, which is how second order works.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tinygrad_sparse.backend import Array, adapter_of, describe, row_ids
+from tinygrad_sparse.errors import ShapeError, SparsityError, explain
+
+Gradient = Any  # an array, a Tensor, or IndexedSlices
+
+
+class IndexedSlices:
+    """Rows of a mostly-zero array: the sum over i of ``values[i]`` placed at row ``indices[i]``.
+
+    Shapes: `indices` (n,), `values` (n, \\*row), `shape` (V, \\*row). With ``lead=2`` a row is
+    addressed by the first two axes, flattened: `shape` (S, A, \\*row), ids in [0, S*A). `indices`
+    are integers of any width, negative ones count from the end, and may repeat; they are kept as
+    int64. Raises RowIndexError and ShapeError.
+
+    >>> g = IndexedSlices([2, 0, 2], np.array([[1.0], [2.0], [3.0]]), shape=(4, 1))
+    >>> g.coalesce().indices, g.to_dense().ravel()
+    (array([0, 2]), array([2., 0., 4., 0.]))
+    """
+
+    __slots__ = ("_limit", "_merged", "_parts", "lead", "shape")
+    __array_ufunc__ = None  # an array on the left of an operator defers to us
+    __array_priority__ = 1000
+
+    def __init__(self, indices: Any, values: Array, shape: tuple[int, ...], lead: int = 1) -> None:
+        shape = tuple(int(n) for n in shape)
+        if not 1 <= lead <= len(shape):
+            raise ShapeError(
+                explain("IndexedSlices", f"1 <= lead <= {len(shape)} for shape {shape}", str(lead))
+            )
+        values = np.asarray(values) if isinstance(values, (list, tuple, np.generic)) else values
+        indices = row_ids(
+            "IndexedSlices", indices, math.prod(shape[:lead]), f", dense shape {shape}"
+        )
+        wanted = (*indices.shape, *shape[lead:])
+        if indices.ndim != 1 or tuple(values.shape) != wanted:
+            raise ShapeError(
+                explain(
+                    "IndexedSlices",
+                    f"indices (n,) and values (n, *{shape[lead:]})",
+                    f"indices {indices.shape} and values {tuple(values.shape)}",
+                )
+            )
+        self._set([(indices, values)], shape, lead)
+
+    def _set(self, parts: list[tuple[Array, Array]], shape: tuple[int, ...], lead: int) -> None:
+        self._parts = parts
+        self.shape = shape
+        self.lead = lead
+        self._merged: IndexedSlices | None = None
+        self._limit = math.prod(shape[:lead])
+
+    # -- what it holds -----------------------------------------------------------------------
+
+    @property
+    def indices(self) -> Array:
+        """The row ids, int64 (n,); they may repeat."""
+        self._join()
+        return self._parts[0][0]
+
+    @property
+    def values(self) -> Array:
+        """The rows, (n, \\*row): ``values[i]`` belongs at row ``indices[i]``."""
+        self._join()
+        return self._parts[0][1]
+
+    def _join(self) -> None:
+        if len(self._parts) > 1:
+            xp = adapter_of(self._parts[0][0]).xp
+            values = [v for _, v in self._parts]
+            joined = adapter_of(values[0]).xp.concatenate(values)
+            self._parts = [(xp.concatenate([r for r, _ in self._parts]), joined)]
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self._parts[0][1].dtype
+
+    @property
+    def ndim(self) -> int:
+        """Axes of the dense array it stands for."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Elements of the dense array it stands for."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes really held: ids and values, not the dense array's."""
+        return sum(r.nbytes + v.size * v.dtype.itemsize for r, v in self._parts)
+
+    @property
+    def is_coalesced(self) -> bool:
+        """True if the ids are sorted and each occurs once."""
+        indices = self.indices
+        return self._merged is self or bool((indices[1:] > indices[:-1]).all())
+
+    def __repr__(self) -> str:
+        rows = sum(len(r) for r, _ in self._parts)
+        lead = "" if self.lead == 1 else f", lead={self.lead}"
+        return f"IndexedSlices({rows} rows of {self.shape} {self.dtype}{lead})"
+
+    def __array__(self, *args: Any, **kwargs: Any) -> Any:
+        raise SparsityError(
+            explain(
+                "np.asarray",
+                "a dense array",
+                repr(self),
+                "write .to_dense() to build the whole table, or use .indices and .values",
+            )
+        )
+
+    # -- what can be done with it ------------------------------------------------------------
+
+    def coalesce(self) -> IndexedSlices:
+        """The same gradient with sorted, unique ids. Summing repeats happens only here."""
+        if self._merged is None:
+            indices, values = self.indices, self.values
+            if self.is_coalesced:
+                self._merged = self
+            else:
+                merged = make(*adapter_of(values).sum_duplicates(indices, values), self)
+                merged._merged = merged
+                self._merged = merged
+        return self._merged
+
+    def to_dense(self) -> Array:
+        """The dense array of `shape`: the one way to get it, and always asked for by name."""
+        values = self.values
+        flat = adapter_of(values).scatter_rows(
+            self.indices, values, math.prod(self.shape[: self.lead])
+        )
+        return flat.reshape(self.shape)
+
+    def norm(self) -> Array:
+        """The 2-norm of the gradient, √(Σ g²), after summing repeats."""
+        values = self.coalesce().values
+        return adapter_of(values).xp.sqrt((values * values).sum())
+
+    def astype(self, dtype: Any) -> IndexedSlices:
+        """The same rows with values of another dtype."""
+        return self._map(lambda v: v.astype(dtype))
+
+    def _map(self, f: Callable[[Array], Array]) -> IndexedSlices:
+        new: IndexedSlices = object.__new__(IndexedSlices)
+        new._set([(r, f(v)) for r, v in self._parts], self.shape, self.lead)
+        return new
+
+    def __neg__(self) -> IndexedSlices:
+        return self._map(lambda v: -v)
+
+    def __mul__(self, scalar: Any) -> IndexedSlices:
+        check_scalar("*", scalar)
+        return self._map(lambda v: v * scalar)
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, scalar: Any) -> IndexedSlices:
+        check_scalar("/", scalar)
+        return self._map(lambda v: v / scalar)
+
+    def __add__(self, other: Gradient) -> Gradient:
+        if type(other) is IndexedSlices:
+            self._check_like(other)
+            dtype = np.result_type(other.dtype, self.dtype)
+            return accumulate(self.astype(dtype), other.astype(dtype), owned=True)
+        if not hasattr(other, "shape") or tuple(other.shape) != self.shape:
+            got = describe(other)
+            raise ShapeError(explain("IndexedSlices +", f"a gradient of shape {self.shape}", got))
+        dtype = np.result_type(other.dtype, self.dtype)
+        return accumulate(other.astype(dtype), self.astype(dtype), owned=False)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Gradient) -> Gradient:
+        return self + (-other)
+
+    def __rsub__(self, other: Gradient) -> Gradient:
+        return (-self) + other
+
+    def _check_like(self, other: IndexedSlices) -> None:
+        if other.shape != self.shape:
+            raise ShapeError(explain("IndexedSlices +", f"shape {self.shape}", f"{other.shape}"))
+
+
+def make(indices: Array, values: Array, like: IndexedSlices) -> IndexedSlices:
+    """IndexedSlices of rows that are known to be valid, with the dense shape of `like`."""
+    return rows_of(indices, values, like.shape, like.lead)
+
+
+def rows_of(indices: Array, values: Array, shape: tuple[int, ...], lead: int = 1) -> IndexedSlices:
+    """IndexedSlices without the checks of its constructor, for ids that passed them already."""
+    new: IndexedSlices = object.__new__(IndexedSlices)
+    new._set([(indices, values)], shape, lead)
+    return new
+
+
+def check_scalar(operator: str, scalar: Any) -> None:
+    """Only a scalar treats every row alike, whichever rows are there."""
+    if getattr(scalar, "ndim", 0) != 0 or type(scalar) is IndexedSlices:
+        raise SparsityError(
+            explain(
+                f"IndexedSlices {operator}",
+                "a scalar",
+                repr(scalar) if type(scalar) is IndexedSlices else describe(scalar),
+                "scale .values row by row, or write .to_dense()",
+            )
+        )
+
+
+def is_sparse(g: Gradient) -> bool:
+    """True for IndexedSlices: the type test that code outside this module and `pull` may use."""
+    return type(g) is IndexedSlices
+
+
+def accumulate(total: Gradient, g: Gradient, owned: bool) -> Gradient:
+    """``total + g``, written into `total` where `owned` says that nobody else can see it.
+
+    Sparse + sparse appends, and merges once the pending rows outnumber the table's (or twice
+    what was left by the last merge, so that merging stays cheap for each row that came in).
+    Dense + sparse ends in one dense buffer: V rows, never V + n slices.
+    """
+    if type(g) is not IndexedSlices:
+        if type(total) is IndexedSlices:
+            return accumulate(g, total, owned=False)
+        if owned:
+            total += g
+            return total
+        return total + g
+    if type(total) is not IndexedSlices:
+        return add_rows(total if owned else adapter_of(total).copy(total), g)
+    if total.lead != g.lead:
+        g, total = finer(g, max(g.lead, total.lead)), finer(total, max(g.lead, total.lead))
+        owned = False
+    if not owned:
+        total = total._map(lambda v: v)
+    total._parts.extend(g._parts)
+    total._merged = None
+    if sum(len(r) for r, _ in total._parts) > total._limit:
+        merged = total.coalesce()
+        total._parts, total._merged = list(merged._parts), None
+        total._limit = max(total._limit, 2 * len(merged.indices))
+    return total
+
+
+def add_rows(dense: Array, g: IndexedSlices) -> Array:
+    """`dense` with the rows of `g` added: in place for an array that the caller owns."""
+    values = g.values
+    flat = dense.reshape((-1, *g.shape[g.lead :]))
+    return adapter_of(values).scatter_add_rows(flat, g.indices, values).reshape(g.shape)
+
+
+def finer(g: IndexedSlices, lead: int) -> IndexedSlices:
+    """The same gradient with rows cut smaller, so that `lead` axes address one."""
+    if g.lead == lead:
+        return g
+    inner = math.prod(g.shape[g.lead : lead])
+    indices = (g.indices[:, None] * inner + np.arange(inner)).reshape(-1)
+    return rows_of(indices, g.values.reshape((-1, *g.shape[lead:])), g.shape, lead)
+
+
+def sealed(g: Gradient) -> Gradient:
+    """`g` with its arrays read-only: a cotangent that no rule changed shares memory with others."""
+    if type(g) is IndexedSlices:
+        return g._map(sealed)
+    view = adapter_of(g).asarray(g).view()
+    view.flags.writeable = False
+    return view
+
+
+def touched(g: Gradient) -> tuple[Any, Array]:
+    """(rows, values) with each row once. A dense gradient touches every row: ``(..., g)``."""
+    if type(g) is not IndexedSlices:
+        return ..., g
+    merged = g.coalesce()
+    return merged.indices, merged.values
+
+
+def densify(g: Gradient) -> Array:
+    """`g` as a dense array, whatever it is."""
+    return g.to_dense() if type(g) is IndexedSlices else g

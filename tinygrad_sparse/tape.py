@@ -1,0 +1,185 @@
+"""Tape: the list of what was computed, and the switch that says whether to keep it. Floor 3.
+
+May import `errors` only; the reverse loop that reads it is in `backward`. Entries hold arrays and
+numbers, never the Tensors they made, so a tape has no reference cycle: it is freed, however long,
+the moment its last Tensor and its last name go.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import warnings
+from collections import Counter
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tinygrad_sparse.errors import DensifyWarning, SparsityError, TapeError, explain
+
+if TYPE_CHECKING:
+    from tinygrad_sparse.backward import GradStore
+    from tinygrad_sparse.tensor import Tensor
+
+WARN_ABOVE = 16 * 2**20  # bytes: a smaller gradient that turns dense is not worth a reader's time
+_HERE = __name__.partition(".")[0]
+
+
+class _State(threading.local):
+    tape: Tape | None = None  # the tape that records on this thread
+
+
+state = _State()
+
+
+class Densified(NamedTuple):
+    """One row-sparse gradient that became dense: which op, how large, and whose line."""
+
+    op: str
+    shape: tuple[int, ...]
+    nbytes: int
+    where: str
+
+
+def user_line() -> tuple[str, int]:
+    """File and line of the innermost caller outside this package."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(_HERE):
+        frame = frame.f_back
+    return frame.f_code.co_filename, frame.f_lineno
+
+
+class Tape:
+    """Records the ops of a ``with`` block that involve a parameter, for one `backward`.
+
+    `densify` says what happens when a row-sparse gradient meets an op that cannot keep it sparse:
+    ``"warn"`` (a DensifyWarning, once a line, above 16 MiB), ``"allow"`` or ``"raise"``
+    (SparsityError). Whatever it is, `densified` lists each one. With ``persistent=True``
+    `backward` may be called again; otherwise the saved values are freed on the way.
+
+    >>> import numpy as np, tinygrad_sparse as ts
+    >>> W = ts.parameter(np.ones((5, 2)))
+    >>> with ts.Tape() as tape:
+    ...     loss = (W[[3, 3]] ** 2).sum()
+    >>> tape.backward(loss)[W].coalesce().values
+    array([[4., 4.]])
+    """
+
+    def __init__(self, densify: str = "warn", *, persistent: bool = False) -> None:
+        if densify not in ("warn", "allow", "raise"):
+            raise TapeError(explain("Tape", "densify='warn', 'allow' or 'raise'", repr(densify)))
+        self.densify = densify
+        self.persistent = persistent
+        self.densified: list[Densified] = []
+        # (op, out, args, parents, static, line); entry 0 is a placeholder, for 0 means "constant"
+        self._entries: list[Any] = [None]
+        self._leaves: dict[int, tuple[Tensor, int]] = {}  # parameter and its version at first use
+        self._spent = False
+        self._freed = 0  # how many entries were recorded before they were freed
+        self._outer: tuple[Tape | None] | None = None
+
+    def __enter__(self) -> Tape:
+        if state.tape is not None or self._outer is not None:
+            raise TapeError(
+                explain(
+                    "Tape",
+                    "no other Tape recording on this thread",
+                    "a Tape block inside another",
+                    "ts.grad composes with itself and with a Tape; backward(create_graph=True) gives "
+                    "gradients of gradients; ts.no_grad() allows an unrelated Tape inside",
+                )
+            )
+        self._outer = (state.tape,)
+        state.tape = self
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        assert self._outer is not None
+        (state.tape,) = self._outer
+        self._outer = None
+
+    def __len__(self) -> int:
+        """How many ops are recorded."""
+        return self._freed + len(self._entries) - 1
+
+    def __bool__(self) -> bool:
+        return True  # an empty tape is still a tape
+
+    def __repr__(self) -> str:
+        names = Counter(entry[0].name for entry in self._entries[1:] if entry is not None)
+        ops = ", ".join(f"{name} {n}" for name, n in names.most_common(5))
+        used = "spent" if self._spent else "recording" if state.tape is self else "closed"
+        return f"Tape({len(self)} ops{': ' + ops if ops else ''}; {len(self._leaves)} parameters; {used})"
+
+    def backward(self, loss: Tensor, seed: Any = None, create_graph: bool = False) -> GradStore:
+        """Gradients of `loss` by every parameter it was computed from, as a GradStore.
+
+        `seed` is the cotangent of a loss that is not a scalar, of exactly its shape. With
+        ``create_graph=True`` (inside the block) the gradients are Tensors that are recorded too.
+        """
+        from tinygrad_sparse.backward import backward
+
+        return backward(self, loss, seed, create_graph)
+
+    def _adopt(self, leaf: Tensor) -> None:
+        """Note a parameter's version at its first use: a later change makes backward refuse."""
+        if leaf._node not in self._leaves:
+            self._leaves[leaf._node] = (leaf, leaf._version)
+
+    def _free(self) -> None:
+        """Let go of every saved value."""
+        self._freed += len(self._entries) - 1
+        del self._entries[1:]
+
+    def _note_densified(
+        self, op: str, g: Any, line: tuple[str, int] | None
+    ) -> Densified:
+        """Enter a gradient that turned dense into the ledger."""
+        file, number = line or user_line()
+        record = Densified(op, g.shape, g.size * g.dtype.itemsize, f"{file}:{number}")
+        self.densified.append(record)
+        return record
+
+    def _densify(self, op: str, g: Any, line: tuple[str, int] | None) -> Any:
+        """`g` as a dense array, because `op` has no row rule here: noted, and said or refused."""
+        record = self._note_densified(op, g, line)
+        nbytes = record.nbytes
+        what = f"a row-sparse gradient {g.shape}, which would become {nbytes:,} dense bytes"
+        hint = (
+            "look the rows up before this op, f(W[ids]) instead of f(W)[ids], or give the op a row "
+            "rule; Tape(densify='allow') accepts the cost"
+        )
+        if self.densify == "raise":
+            raise SparsityError(
+                explain(op, "an op that keeps rows apart", f"{what} at {record.where}", hint)
+            )
+        if self.densify == "warn" and nbytes > WARN_ABOVE:
+            file, number = line or user_line()
+            if (file, number) not in _warned:
+                _warned.add((file, number))
+                text = explain(op, "an op that keeps rows apart", f"{what} at {record.where}", hint)
+                warnings.warn_explicit(text, DensifyWarning, file, number)
+        return g.to_dense()
+
+
+_warned: set[tuple[str, int]] = set()  # lines that were warned about: said once, not every step
+
+
+class no_grad:  # noqa: N801 -- used like a function, as in every other library
+    """Pauses recording on this thread: ``with ts.no_grad(): ...``.
+
+    >>> import numpy as np, tinygrad_sparse as ts
+    >>> W = ts.parameter(np.ones(3))
+    >>> with ts.Tape() as tape, ts.no_grad():
+    ...     y = W * 2
+    >>> len(tape)
+    0
+    """
+
+    def __enter__(self) -> None:
+        self._outer = state.tape
+        state.tape = None
+
+    def __exit__(self, *error: object) -> None:
+        state.tape = self._outer

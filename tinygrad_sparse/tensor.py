@@ -1,0 +1,371 @@
+"""Tensor: an array and where it stands in the record. Floor 3; no maths here.
+
+May import `errors`, `backend` and `tape`. The operators are attached by `primitive`, which puts
+each op's name and its methods in one declaration. Tensor is final, so ``type(x) is Tensor`` is the
+only test the engine needs; a parameter is a Tensor that is tracked, not a subclass.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Any, NoReturn, final
+
+import numpy as np
+
+from tinygrad_sparse.backend import Array, adapter_for, adapter_of
+from tinygrad_sparse.errors import DtypeError, ShapeError, TapeError, explain
+
+from . import tape as _tape
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tinygrad_sparse.backward import GradStore
+    from tinygrad_sparse.tape import Tape
+
+_next_id = itertools.count(1).__next__
+
+# What people who come from other libraries reach for, and what to write here instead.
+HABITS = {
+    "grad": "gradients are returned, not stored: grads = tape.backward(loss), then grads[x]",
+    "zero_grad": "nothing is accumulated on tensors, so there is nothing to zero: drop this call",
+    "cuda": "write x.to('cuda')",
+    "cpu": "write x.to('cpu')",
+    "requires_grad_": "a trainable tensor is made with ts.parameter(array)",
+    "retain_grad": "ts.grad differentiates by any argument of a function",
+    "clone": "arrays are never changed in place by an op, so no clone is needed",
+    "view": "write x.reshape(...)",
+    "permute": "write x.transpose(...)",
+    "unsqueeze": "write x[..., None] or ops.expand_dims(x, axis)",
+    "numel": "write x.size",
+    "tolist": "write x.numpy().tolist()",
+}
+
+# Ufuncs that NumPy calls for its operators, with the Tensor methods for (array op Tensor) and back.
+_OPERATORS = {
+    "add": ("__radd__", "__add__"),
+    "subtract": ("__rsub__", "__sub__"),
+    "multiply": ("__rmul__", "__mul__"),
+    "divide": ("__rtruediv__", "__truediv__"),
+    "power": ("__rpow__", "__pow__"),
+    "matmul": ("__rmatmul__", "__matmul__"),
+    "less": ("__gt__", "__lt__"),
+    "less_equal": ("__ge__", "__le__"),
+    "greater": ("__lt__", "__gt__"),
+    "greater_equal": ("__le__", "__ge__"),
+    "equal": ("__eq__", "__eq__"),
+    "not_equal": ("__ne__", "__ne__"),
+}
+
+
+@final
+class Tensor:
+    """An array that a Tape can follow. Made by `parameter`, `tensor` and by every op.
+
+    `data` is a read-only view, so nothing that backward will need can be changed by accident.
+    """
+
+    # _node: 0 for a constant, n > 0 for the n-th entry of _tape, -id for a parameter. One integer
+    # answers "is it tracked?", "by which entry?" and "is it a leaf?" on the hot path.
+    __slots__ = ("__weakref__", "_data", "_id", "_name", "_node", "_tape", "_version")
+    __array_priority__ = 1000
+
+    _data: Array
+    _node: int
+    _tape: Tape | None
+    _version: int
+
+    if TYPE_CHECKING:  # attached at import by the declarations in `ops`
+
+        def __add__(self, other: Any) -> Tensor: ...
+        def __radd__(self, other: Any) -> Tensor: ...
+        def __sub__(self, other: Any) -> Tensor: ...
+        def __rsub__(self, other: Any) -> Tensor: ...
+        def __mul__(self, other: Any) -> Tensor: ...
+        def __rmul__(self, other: Any) -> Tensor: ...
+        def __truediv__(self, other: Any) -> Tensor: ...
+        def __rtruediv__(self, other: Any) -> Tensor: ...
+        def __pow__(self, other: Any) -> Tensor: ...
+        def __rpow__(self, other: Any) -> Tensor: ...
+        def __matmul__(self, other: Any) -> Tensor: ...
+        def __rmatmul__(self, other: Any) -> Tensor: ...
+        def __neg__(self) -> Tensor: ...
+        def __abs__(self) -> Tensor: ...
+        def __getitem__(self, index: Any) -> Tensor: ...
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        raise TypeError("Tensor: write ts.tensor(array) for a constant, ts.parameter(array) to train")
+
+    # -- what it holds -----------------------------------------------------------------------
+
+    @property
+    def data(self) -> Array:
+        """The values, as a read-only view."""
+        view = self._data.view()
+        view.flags.writeable = False
+        return view
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self._data.shape
+
+    @property
+    def ndim(self) -> int:
+        return self._data.ndim
+
+    @property
+    def size(self) -> int:
+        return self._data.size
+
+    @property
+    def nbytes(self) -> int:
+        return self._data.nbytes
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self._data.dtype
+
+    @property
+    def device(self) -> str:
+        """Where the array lives: ``"cpu"`` or ``"cuda"``."""
+        return adapter_of(self._data).device
+
+    @property
+    def requires_grad(self) -> bool:
+        """True for a parameter and for whatever a Tape computed from one."""
+        return self._node != 0
+
+    @property
+    def id(self) -> int:
+        """A number that no other Tensor of this process has; a GradStore's `get_ids` lists them."""
+        if self._node < 0:
+            return -self._node
+        if getattr(self, "_id", None) is None:
+            self._id = _next_id()
+        return self._id
+
+    @property
+    def name(self) -> str:
+        """The name given to `parameter`, or a made-up one."""
+        name = getattr(self, "_name", None)
+        return name if name is not None else f"tensor{self.id}"
+
+    # -- getting values out ------------------------------------------------------------------
+
+    def numpy(self) -> np.ndarray:
+        """A fresh NumPy array of the values, yours to write to."""
+        return np.array(adapter_of(self._data).to_host(self._data))
+
+    def item(self) -> float:
+        """The one value of a size-1 tensor, as a Python number."""
+        if self.size != 1:
+            raise ShapeError(explain("item", "one element", f"shape {self.shape}", "index it first"))
+        return adapter_of(self._data).to_host(self._data).item()
+
+    def detach(self) -> Tensor:
+        """The values as a constant, cut off from the record.
+
+        A parameter is copied, since an optimizer writes to it in place: cut off the rows you need,
+        ``W[ids].detach()``, rather than the table.
+        """
+        return constant(self._data.copy() if self._node < 0 else self._data)
+
+    def to(self, device: str) -> Tensor:
+        """This tensor on another device; itself if it is there already."""
+        adapter_for(device)
+        return self
+
+    def backward(self, seed: Any = None, create_graph: bool = False) -> GradStore:
+        """``tape.backward(self)`` on the tape that recorded it: returns a GradStore."""
+        if self._tape is None:
+            why = (
+                "a parameter" if self._node else "a constant, or computed while no Tape was recording"
+            )
+            raise TapeError(
+                explain(
+                    "backward",
+                    "a tensor computed from parameters inside `with ts.Tape():`",
+                    f"{self.name} {self.shape}, which is {why}",
+                )
+            )
+        return self._tape.backward(self, seed, create_graph)
+
+    def _overwrite(self, values: Array) -> None:
+        """Set a parameter's values in place; a backward that saved the old ones will refuse."""
+        self._data[...] = values
+        self._version += 1
+
+    # -- behaving like an array --------------------------------------------------------------
+
+    def __repr__(self) -> str:
+        label = f", name={self.name!r}" if getattr(self, "_name", None) is not None else ""
+        tracked = ", requires_grad" if self._node else ""
+        values = np.array2string(adapter_of(self._data).to_host(self._data), separator=", ")
+        return f"Tensor({values}, {self.dtype}{label}{tracked})"
+
+    def __len__(self) -> int:
+        if self.ndim == 0:
+            raise TypeError("len() of a 0-d Tensor")
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return (self[i] for i in range(len(self)))
+
+    def __bool__(self) -> bool:
+        return bool(self._data)
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __index__(self) -> int:
+        return self._data.__index__()
+
+    def __lt__(self, other: Any) -> Array:
+        return self._data < unwrap(other)
+
+    def __le__(self, other: Any) -> Array:
+        return self._data <= unwrap(other)
+
+    def __gt__(self, other: Any) -> Array:
+        return self._data > unwrap(other)
+
+    def __ge__(self, other: Any) -> Array:
+        return self._data >= unwrap(other)
+
+    def __eq__(self, other: object) -> Any:
+        return self._data == unwrap(other)
+
+    def __ne__(self, other: object) -> Any:
+        return self._data != unwrap(other)
+
+    __hash__ = object.__hash__  # tensors are dictionary keys by identity
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        if self._node and _tape.state.tape is not None:
+            raise TapeError(
+                explain(
+                    "np.asarray",
+                    "a constant inside a Tape block",
+                    f"the tracked {self.name} {self.shape}, whose gradient NumPy would lose",
+                    "use an op of tinygrad_sparse, or .detach() if no gradient should flow here",
+                )
+            )
+        return np.array(self.data, dtype=dtype, copy=copy)
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        if method == "__call__" and not kwargs and ufunc.__name__ in _OPERATORS:
+            reflected, direct = _OPERATORS[ufunc.__name__]
+            left, right = inputs
+            if type(left) is Tensor:
+                return getattr(left, direct)(right)
+            return getattr(right, reflected)(left)
+        refuse_numpy(ufunc.__name__)
+
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        refuse_numpy(func.__name__)
+
+    def __dlpack__(self, **kwargs: Any) -> Any:
+        return self.numpy().__dlpack__(**kwargs)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self._data.__dlpack_device__()
+
+    def __setitem__(self, index: Any, value: Any) -> NoReturn:
+        raise TapeError(
+            explain(
+                "item assignment",
+                "a new tensor",
+                "x[...] = value, which would change values that backward may need",
+                "ops.where(mask, value, x) selects; ops.scatter_rows(values, ids, size) places rows",
+            )
+        )
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name in HABITS:
+            raise AttributeError(f"Tensor has no .{name}: {HABITS[name]}.")
+        raise AttributeError(f"Tensor has no attribute {name!r}")
+
+    # A copied slot dictionary would give two tensors one id, and their gradients would mix.
+    def __copy__(self) -> Tensor:
+        return self.__deepcopy__({})
+
+    def __deepcopy__(self, memo: Any) -> Tensor:
+        if self._node < 0:
+            return parameter(self._data, name=getattr(self, "_name", None))
+        return constant(self._data.copy())
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        raise TypeError("Tensor: pickle is not supported; save x.numpy() with np.save or np.savez")
+
+
+def refuse_numpy(name: str) -> NoReturn:
+    """NumPy's functions would lose the gradient: say what to call instead."""
+    raise TypeError(
+        f"np.{name}: expected arrays, got a Tensor. Hint: write ops.{name} if there is one, or pass "
+        f"x.data (no gradient)."
+    )
+
+
+def unwrap(x: Any) -> Any:
+    """The array of a Tensor; anything else as it is."""
+    return x._data if type(x) is Tensor else x
+
+
+def constant(data: Array) -> Tensor:
+    """A Tensor around an array that is ours, without a copy."""
+    new: Tensor = object.__new__(Tensor)
+    new._data = data
+    new._node = 0
+    new._tape = None
+    return new
+
+
+def recorded(data: Array, node: int, tape: Tape) -> Tensor:
+    """The Tensor that entry `node` of `tape` computed."""
+    new: Tensor = object.__new__(Tensor)
+    new._data = data
+    new._node = node
+    new._tape = tape
+    return new
+
+
+def tensor(array: Any, *, device: str = "cpu") -> Tensor:
+    """A constant: no gradient flows to it. The array is copied.
+
+    >>> tensor([1.0, 2.0]).shape
+    (2,)
+    """
+    if type(array) is Tensor:
+        return array.detach()
+    return constant(_own(array, "tensor", "fiub", device))
+
+
+def parameter(array: Any, *, name: str | None = None, device: str = "cpu") -> Tensor:
+    """A trainable leaf holding a copy of `array`, with its float dtype.
+
+    Raises DtypeError for integers and complex numbers: those have no gradient here.
+
+    >>> W = parameter(np.zeros((1000, 8), np.float32), name="table")
+    >>> W.requires_grad, W.dtype
+    (True, dtype('float32'))
+    """
+    leaf = constant(_own(unwrap(array), "parameter", "f", device))
+    leaf._node = -_next_id()
+    leaf._version = 0
+    leaf._name = name
+    return leaf
+
+
+def _own(array: Any, op: str, kinds: str, device: str) -> Array:
+    """A native, contiguous copy of `array` that only we can write to."""
+    source = np.asarray(array)
+    if source.dtype.kind not in kinds or source.dtype.itemsize > 8:
+        wanted = "a float array (float16, float32, float64)" if kinds == "f" else "real numbers"
+        raise DtypeError(
+            explain(op, wanted, f"{source.dtype} {source.shape}", "convert it: array.astype(float)")
+        )
+    native = source.astype(source.dtype.newbyteorder("="), order="C", copy=True)
+    return adapter_for(device).asarray(native)
