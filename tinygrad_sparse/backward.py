@@ -24,7 +24,15 @@ from tinygrad_sparse.errors import (
 )
 from tinygrad_sparse.primitive import fit, primitive, pull
 from tinygrad_sparse.rules import elementwise
-from tinygrad_sparse.slices import Gradient, accumulate, add_rows, densify, is_sparse, sealed, touched
+from tinygrad_sparse.slices import (
+    Gradient,
+    IndexedSlices,
+    accumulate,
+    densify,
+    is_sparse,
+    sealed,
+    touched,
+)
 from tinygrad_sparse.tape import Tape, state
 from tinygrad_sparse.tensor import Tensor, constant, parameter, recorded, unwrap
 
@@ -259,6 +267,11 @@ def _as_seed(loss: Tensor, seed: Any, create_graph: bool) -> Any:
                 )
             )
         g = adapter_of(data).xp.ones_like(data)
+    elif is_sparse(seed):
+        if seed.shape != loss.shape or seed.dtype != data.dtype:
+            got = f"{seed.dtype} {seed.shape}"
+            raise ShapeError(explain("backward", f"a seed like {describe(data)}", got))
+        return seed
     else:
         g = adapter_of(data).asarray(unwrap(seed))
         if g.shape != loss.shape or g.dtype.kind not in "fiub":
@@ -285,15 +298,15 @@ def reverse(
     k = 0
     try:
         for node in range(start, stop, -1):
-            if node not in cotangents:
+            g = cotangents.pop(node, None)
+            if g is None:
                 continue
-            g = cotangents.pop(node)
             op, out, args, parents, static, line = entries[node]
             if not keep:
                 entries[node] = None
             if create_graph:
                 out, args = _lift(tape, node, out, args, parents)
-            if op.variadic or is_sparse(g):
+            if type(g) is IndexedSlices or op.variadic:
                 dense = partial(tape._densify, op.name, line=line)
                 for parent, c in zip(
                     parents, pull(op, g, out, args, parents, static, dense), strict=True
@@ -309,10 +322,14 @@ def reverse(
                     arg = args[k]
                     if c.shape != arg.shape or c.dtype is not arg.dtype:
                         c = fit(op, k, c, arg, out)
-                    if parent in cotangents:
-                        _add(tape, cotangents, owned, parent, c, op.name, line)
-                    else:
+                    total = cotangents.get(parent)
+                    if total is None:
                         cotangents[parent] = c
+                    elif type(total) is type(c):
+                        cotangents[parent] = accumulate(total, c, parent in owned)
+                        owned.add(parent)
+                    else:
+                        _add(tape, cotangents, owned, parent, c, op.name, line)
                 k += 1
     except Exception as error:
         if op is not None and not isinstance(error, TinygradSparseError):

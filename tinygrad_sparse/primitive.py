@@ -131,7 +131,8 @@ def _unary(op: Primitive) -> Callable[..., Any]:
             tape = state.tape
             if tape is not None:
                 if node < 0:
-                    tape._adopt(x)
+                    if node not in tape._leaves:
+                        tape._adopt(x)
                 elif x._tape is not tape:
                     _refuse_foreign(op, x)
                 entries = tape._entries
@@ -178,12 +179,14 @@ def _binary(op: Primitive) -> Callable[..., Any]:
             if tape is not None:
                 if m:
                     if m < 0:
-                        tape._adopt(x)
+                        if m not in tape._leaves:
+                            tape._adopt(x)
                     elif x._tape is not tape:
                         _refuse_foreign(op, x)
                 if n:
                     if n < 0:
-                        tape._adopt(y)
+                        if n not in tape._leaves:
+                            tape._adopt(y)
                     elif y._tape is not tape:
                         _refuse_foreign(op, y)
                 entries = tape._entries

@@ -115,7 +115,8 @@ class Tape:
     def backward(self, loss: Tensor, seed: Any = None, create_graph: bool = False) -> GradStore:
         """Gradients of `loss` by every parameter it was computed from, as a GradStore.
 
-        `seed` is the cotangent of a loss that is not a scalar, of exactly its shape. With
+        `seed` is the cotangent of a loss that is not a scalar, of exactly its shape; IndexedSlices
+        will do. With
         ``create_graph=True`` (inside the block) the gradients are Tensors that are recorded too.
         """
         from tinygrad_sparse.backward import backward

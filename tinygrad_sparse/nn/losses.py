@@ -40,9 +40,9 @@ def cross_entropy(logits: Any, targets: Any, reduction: str = "mean") -> Any:
         raise ShapeError(
             explain("cross_entropy", f"targets {tuple(logits.shape[:-1])}", f"{ids.shape}")
         )
-    log_p = ops.reshape(ops.log_softmax(logits), (-1,))
-    picked = log_p[np.arange(ids.size) * classes + ids.reshape(-1)]
-    return _reduce(-ops.reshape(picked, ids.shape), reduction, "cross_entropy")
+    hit = ids[..., None] == np.arange(classes)  # selected row by row, so rows stay apart
+    picked = ops.sum(ops.where(hit, ops.log_softmax(logits), 0.0), -1)
+    return _reduce(-picked, reduction, "cross_entropy")
 
 
 def bce_with_logits(logits: Any, targets: Any, reduction: str = "mean") -> Any:

@@ -74,8 +74,9 @@ def _power_vjp_x(g: Any, out: Any, x: Any, y: Any) -> Any:
 
 def _power_vjp_y(g: Any, out: Any, x: Any, y: Any) -> Any:
     # 0**y is 0 for every y > 0, so its slope there is 0, not 0 · log 0
-    base = where(x == 0, 1.0, x) if hasattr(x, "shape") else x or 1.0
-    return g * out * log(base)
+    if not hasattr(x, "shape"):
+        return g * out * float(log(x or 1.0))  # a NumPy scalar would widen float32
+    return g * out * log(where(x == 0, 1.0, x))
 
 
 @primitive(

@@ -12,10 +12,10 @@ from tinygrad_sparse.backend import Array, adapter_of, row_ids
 from tinygrad_sparse.errors import RowIndexError, ShapeError, explain
 from tinygrad_sparse.primitive import primitive
 from tinygrad_sparse.rules import reindexed
-from tinygrad_sparse.slices import IndexedSlices, finer, rows_of
-from tinygrad_sparse.tensor import Tensor, unwrap
+from tinygrad_sparse.slices import IndexedSlices, rows_of
+from tinygrad_sparse.tensor import unwrap
 
-from .shape import expand_dims, reshape
+from .shape import reshape
 
 
 def _take_vjp(g: Any, out: Any, x: Any, ids: Array) -> IndexedSlices:
@@ -30,7 +30,8 @@ def _take_rows(g: IndexedSlices, out: Any, x: Any, ids: Array) -> IndexedSlices:
         inner = math.prod(g.shape[ids.ndim : g.lead])
         mine = ids.reshape(-1)[g.indices // inner] * inner + g.indices % inner
         return rows_of(mine, g.values, tuple(x.shape), 1 + g.lead - ids.ndim)
-    mine = ids.reshape((math.prod(g.shape[: g.lead]), -1))[g.indices].reshape(-1)
+    each = math.prod(ids.shape[g.lead :])
+    mine = ids.reshape((math.prod(g.shape[: g.lead]), each))[g.indices].reshape(-1)
     return rows_of(mine, g.values.reshape((len(mine), *x.shape[1:])), tuple(x.shape))
 
 
@@ -143,18 +144,13 @@ def _unslice_rows(
 
 @primitive(
     rows=reindexed(_unslice_rows),
-    vjp=(lambda g, out, x, *, shape, index: densified_slice(g, index),),
+    vjp=(lambda g, out, x, *, shape, index: _slice(g, index=index),),
 )
 def _unslice(xp: Any, x: Array, *, shape: Any, index: tuple[slice, ...]) -> Array:
     """Zeros of `shape` with x at `index`: the transpose of a slice."""
     out = xp.zeros(shape, x.dtype)
     out[index] = x
     return out
-
-
-def densified_slice(g: Any, index: tuple[slice, ...]) -> Any:
-    """The part of a dense cotangent at `index`."""
-    return _slice(g, index=index)
 
 
 def getitem(x: Any, index: Any) -> Any:

@@ -1,0 +1,17 @@
+"""Makes `cases` importable and fails a test that leaves a Tape recording."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tinygrad_sparse import tape
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+
+@pytest.fixture(autouse=True)
+def recording_is_left_off():
+    yield
+    left, tape.state.tape = tape.state.tape, None
+    assert left is None, "this test left a Tape recording"
