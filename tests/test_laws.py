@@ -1,4 +1,4 @@
-"""Every law on every case, and the check that every op has cases and every planted fault is seen."""
+"""Every law on every case; every op has cases; every planted fault is seen."""
 
 import numpy as np
 import pytest

@@ -1,12 +1,12 @@
 """tinygrad_sparse: automatic differentiation in which gradients of looked-up tables stay sparse.
 
-    import numpy as np, tinygrad_sparse as ts
+import numpy as np, tinygrad_sparse as ts
 
-    W = ts.parameter(np.random.default_rng(0).normal(size=(50_000, 64)), name="table")
-    opt = ts.optim.SGD([W], lr=0.1)
-    with ts.Tape() as tape:
-        loss = (W[[3, 14, 15]] ** 2).sum()
-    opt.step(tape.backward(loss))       # touches three rows
+W = ts.parameter(np.random.default_rng(0).normal(size=(50_000, 64)), name="table")
+opt = ts.optim.SGD([W], lr=0.1)
+with ts.Tape() as tape:
+    loss = (W[[3, 14, 15]] ** 2).sum()
+opt.step(tape.backward(loss))       # touches three rows
 """
 
 from . import errors, nn, ops, optim, testing

@@ -398,7 +398,7 @@ def identity(xp: Any, x: Array) -> Array:
 def _variable(x: Any, tape: Tape) -> Tensor:
     """A new node with the value of x, for `grad` to differentiate by.
 
-    Not x itself: in ``grad(lambda x: x * grad(lambda y: x + y)(x))`` the inner y is not the outer x.
+    Not x itself: in ``grad(lambda x: x * grad(lambda y: x + y)(x))`` the inner y is not the x.
     """
     if type(x) is Tensor and x._node:
         return identity(x)
@@ -439,9 +439,7 @@ def value_and_grad(
             seed = _as_seed(value, None, create_graph=nested)
             cotangents = reverse(tape, value._node, seed, max(nodes), nested, keep=nested)
         grads = tuple(
-            cotangents[node]
-            if node in cotangents
-            else adapter_of(x._data).xp.zeros_like(x._data)
+            cotangents[node] if node in cotangents else adapter_of(x._data).xp.zeros_like(x._data)
             for node, x in zip(nodes, (inputs[i] for i in numbers), strict=True)
         )
         if not nested:

@@ -16,7 +16,7 @@ from tinygrad_sparse.backend import Array, adapter_of, adapter_of_type, as_opera
 from tinygrad_sparse.errors import ShapeError, TapeError, explain
 from tinygrad_sparse.rules import RowRule
 from tinygrad_sparse.slices import Gradient, IndexedSlices, rows_of
-from tinygrad_sparse.tape import Tape, state, user_line
+from tinygrad_sparse.tape import state, user_line
 from tinygrad_sparse.tensor import Tensor, constant
 
 _PLAIN = frozenset({float, int})
@@ -36,11 +36,17 @@ class Kernels(dict[type, Callable[..., Array]]):
 class Primitive:
     """What was declared: the engine's view of an op, found as ``function.op``."""
 
-    __slots__ = ("canonical", "doc", "kernels", "name", "rows", "variadic", "vjp")
+    __slots__ = ("doc", "kernels", "name", "rows", "variadic", "vjp")
 
-    def __init__(self, name: str, doc: str) -> None:
+    def __init__(
+        self, name: str, doc: str, kernels: Kernels, vjp: Any, rows: RowRule | None, variadic: bool
+    ) -> None:
         self.name = name
         self.doc = doc
+        self.kernels = kernels
+        self.vjp = vjp
+        self.rows = rows
+        self.variadic = variadic
 
     def vjp_of(self, k: int) -> Callable[..., Gradient] | None:
         """The VJP of argument k, None if no gradient flows to it."""
@@ -85,14 +91,13 @@ def primitive(
             parameters = parameters[1:]  # xp is the engine's
         static_names = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
         arity = len(parameters) - len(static_names)
-        op = Primitive(forward.__name__.strip("_"), inspect.getdoc(forward) or "")
-        op.vjp, op.rows, op.variadic, op.canonical = vjp, rows, variadic, canonical
-        if ufunc is not None:
-            op.kernels = Kernels(lambda xp: getattr(xp, ufunc))
-        else:
-            op.kernels = Kernels(lambda xp: partial(forward, xp))
+        kernels = Kernels(
+            (lambda xp: partial(forward, xp)) if ufunc is None else (lambda xp: getattr(xp, ufunc))
+        )
+        name = forward.__name__.strip("_")
+        op = Primitive(name, inspect.getdoc(forward) or "", kernels, vjp, rows, variadic)
         if variadic or static_names or canonical is not None or arity > 2:
-            call = _general(op, arity, static_names)
+            call = _general(op, arity, static_names, canonical)
         else:
             call = _unary(op) if arity == 1 else _binary(op)
         call.__name__ = call.__qualname__ = op.name
@@ -201,7 +206,9 @@ def _binary(op: Primitive) -> Callable[..., Any]:
     return call
 
 
-def _general(op: Primitive, arity: int, static_names: list[str]) -> Callable[..., Any]:
+def _general(
+    op: Primitive, arity: int, static_names: list[str], canonical: Callable[..., Any] | None
+) -> Callable[..., Any]:
     may_densify = op.rows is None or op.rows.kind != "elementwise"
 
     def call(*args: Any, **static: Any) -> Any:
@@ -219,8 +226,8 @@ def _general(op: Primitive, arity: int, static_names: list[str]) -> Callable[...
         data: tuple[Any, ...] = tuple(
             x._data if type(x) is Tensor else as_operand(op.name, x) for x in given
         )
-        if op.canonical is not None:
-            data, static = op.canonical(*data, **static)
+        if canonical is not None:
+            data, static = canonical(*data, **static)
         array = next((type(a) for a in data if hasattr(a, "shape")), float)
         try:
             out = op.kernels[array](*data, **static)
@@ -299,8 +306,8 @@ def pull(
             else:
                 shapes = [tuple(getattr(a, "shape", ())) for a in args]
                 roles = op.rows.roles(g.lead, g.shape, shapes, static)
-                cotangents = None if roles is None else _pull_rows(
-                    op, g, out, args, wanted, static, roles
+                cotangents = (
+                    None if roles is None else _pull_rows(op, g, out, args, wanted, static, roles)
                 )
             if cotangents is not None:
                 return cotangents
@@ -365,7 +372,7 @@ def rows_at(a: Array, rows: Array, lead: int) -> Array:
 
 
 def _never(g: IndexedSlices) -> Array:
-    raise AssertionError("a dense cotangent became sparse inside a rule")
+    raise AssertionError("pull: the rows of a cotangent are dense")
 
 
 def fit(op: Primitive, k: int, c: Gradient, arg: Array, out: Array) -> Gradient:
@@ -400,17 +407,13 @@ def fit(op: Primitive, k: int, c: Gradient, arg: Array, out: Array) -> Gradient:
 
 def _broadcasts(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:
     trailing = to[len(to) - len(shape) :]
-    return len(shape) <= len(to) and all(
-        s in (1, t) for s, t in zip(shape, trailing, strict=True)
-    )
+    return len(shape) <= len(to) and all(s in (1, t) for s, t in zip(shape, trailing, strict=True))
 
 
 def unbroadcast(c: Array, shape: tuple[int, ...]) -> Array:
     """Sum `c` over the axes along which an argument of `shape` was stretched."""
     extra = len(c.shape) - len(shape)
-    stretched = [
-        i + extra for i, n in enumerate(shape) if n == 1 and c.shape[i + extra] != 1
-    ]
+    stretched = [i + extra for i, n in enumerate(shape) if n == 1 and c.shape[i + extra] != 1]
     axes = (*range(extra), *stretched)
     if axes:
         c = adapter_of(c).xp.sum(c, axis=axes)

@@ -134,7 +134,8 @@ class IndexedSlices:
             if self.is_coalesced:
                 self._merged = self
             else:
-                merged = make(*adapter_of(values).sum_duplicates(indices, values), self)
+                rows, sums = adapter_of(values).sum_duplicates(indices, values)
+                merged = rows_of(rows, sums, self.shape, self.lead)
                 merged._merged = merged
                 self._merged = merged
         return self._merged
@@ -196,11 +197,6 @@ class IndexedSlices:
     def _check_like(self, other: IndexedSlices) -> None:
         if other.shape != self.shape:
             raise ShapeError(explain("IndexedSlices +", f"shape {self.shape}", f"{other.shape}"))
-
-
-def make(indices: Array, values: Array, like: IndexedSlices) -> IndexedSlices:
-    """IndexedSlices of rows that are known to be valid, with the dense shape of `like`."""
-    return rows_of(indices, values, like.shape, like.lead)
 
 
 def rows_of(indices: Array, values: Array, shape: tuple[int, ...], lead: int = 1) -> IndexedSlices:

@@ -84,8 +84,8 @@ class Tape:
                     "Tape",
                     "no other Tape recording on this thread",
                     "a Tape block inside another",
-                    "ts.grad composes with itself and with a Tape; backward(create_graph=True) gives "
-                    "gradients of gradients; ts.no_grad() allows an unrelated Tape inside",
+                    "ts.grad composes with itself and with a Tape; backward(create_graph=True) "
+                    "gives gradients of gradients; ts.no_grad() allows an unrelated Tape inside",
                 )
             )
         self._outer = (state.tape,)
@@ -93,7 +93,10 @@ class Tape:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
     ) -> None:
         assert self._outer is not None
         (state.tape,) = self._outer
@@ -109,8 +112,9 @@ class Tape:
     def __repr__(self) -> str:
         names = Counter(entry[0].name for entry in self._entries[1:] if entry is not None)
         ops = ", ".join(f"{name} {n}" for name, n in names.most_common(5))
+        size = f"{len(self)} ops{': ' + ops if ops else ''}"
         used = "spent" if self._spent else "recording" if state.tape is self else "closed"
-        return f"Tape({len(self)} ops{': ' + ops if ops else ''}; {len(self._leaves)} parameters; {used})"
+        return f"Tape({size}; {len(self._leaves)} parameters; {used})"
 
     def backward(self, loss: Tensor, seed: Any = None, create_graph: bool = False) -> GradStore:
         """Gradients of `loss` by every parameter it was computed from, as a GradStore.
@@ -133,9 +137,7 @@ class Tape:
         self._freed += len(self._entries) - 1
         del self._entries[1:]
 
-    def _note_densified(
-        self, op: str, g: Any, line: tuple[str, int] | None
-    ) -> Densified:
+    def _note_densified(self, op: str, g: Any, line: tuple[str, int] | None) -> Densified:
         """Enter a gradient that turned dense into the ledger."""
         file, number = line or user_line()
         record = Densified(op, g.shape, g.size * g.dtype.itemsize, f"{file}:{number}")
@@ -167,7 +169,7 @@ class Tape:
 _warned: set[tuple[str, int]] = set()  # lines that were warned about: said once, not every step
 
 
-class no_grad:  # noqa: N801 -- used like a function, as in every other library
+class no_grad:
     """Pauses recording on this thread: ``with ts.no_grad(): ...``.
 
     >>> import numpy as np, tinygrad_sparse as ts

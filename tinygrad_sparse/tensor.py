@@ -74,6 +74,7 @@ class Tensor:
     _node: int
     _tape: Tape | None
     _version: int
+    _name: str | None
 
     if TYPE_CHECKING:  # attached at import by the declarations in `ops`
 
@@ -94,7 +95,9 @@ class Tensor:
         def __getitem__(self, index: Any) -> Tensor: ...
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        raise TypeError("Tensor: write ts.tensor(array) for a constant, ts.parameter(array) to train")
+        raise TypeError(
+            "Tensor: write ts.tensor(array) for a constant, ts.parameter(array) to train"
+        )
 
     # -- what it holds -----------------------------------------------------------------------
 
@@ -159,7 +162,9 @@ class Tensor:
     def item(self) -> float:
         """The one value of a size-1 tensor, as a Python number."""
         if self.size != 1:
-            raise ShapeError(explain("item", "one element", f"shape {self.shape}", "index it first"))
+            raise ShapeError(
+                explain("item", "one element", f"shape {self.shape}", "index it first")
+            )
         return adapter_of(self._data).to_host(self._data).item()
 
     def detach(self) -> Tensor:
@@ -179,7 +184,9 @@ class Tensor:
         """``tape.backward(self)`` on the tape that recorded it: returns a GradStore."""
         if self._tape is None:
             why = (
-                "a parameter" if self._node else "a constant, or computed while no Tape was recording"
+                "a parameter"
+                if self._node
+                else "a constant, or computed while no Tape was recording"
             )
             raise TapeError(
                 explain(
@@ -279,7 +286,7 @@ class Tensor:
                 "item assignment",
                 "a new tensor",
                 "x[...] = value, which would change values that backward may need",
-                "ops.where(mask, value, x) selects; ops.scatter_rows(values, ids, size) places rows",
+                "ops.where(mask, value, x) selects; ops.scatter_rows(values, ids, size) places",
             )
         )
 
@@ -304,8 +311,8 @@ class Tensor:
 def refuse_numpy(name: str) -> NoReturn:
     """NumPy's functions would lose the gradient: say what to call instead."""
     raise TypeError(
-        f"np.{name}: expected arrays, got a Tensor. Hint: write ops.{name} if there is one, or pass "
-        f"x.data (no gradient)."
+        f"np.{name}: expected arrays, got a Tensor. Hint: write ops.{name} if there is one, or "
+        f"pass x.data (no gradient)."
     )
 
 

@@ -46,7 +46,7 @@ def cross_entropy(logits: Any, targets: Any, reduction: str = "mean") -> Any:
 
 
 def bce_with_logits(logits: Any, targets: Any, reduction: str = "mean") -> Any:
-    """Binary cross-entropy of σ(logits): softplus(x) - x·t, stable for any logit.
+    """Binary cross-entropy of sigmoid(logits): softplus(x) - x·t, stable for any logit.
 
     `targets` are in [0, 1] and broadcast against the logits.
 

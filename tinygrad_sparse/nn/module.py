@@ -80,7 +80,9 @@ class Module:
             a = arrays[name]
             if a.shape != p.shape or a.dtype != p.dtype:
                 raise CheckpointError(
-                    explain("load_state_dict", f"{name} {p.dtype} {p.shape}", f"{a.dtype} {a.shape}")
+                    explain(
+                        "load_state_dict", f"{name} {p.dtype} {p.shape}", f"{a.dtype} {a.shape}"
+                    )
                 )
         for name, p in mine.items():
             p._overwrite(arrays[name])

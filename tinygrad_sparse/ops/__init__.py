@@ -34,7 +34,7 @@ from .elementwise import (
     where,
 )
 from .linalg import matmul
-from .reduce import log_softmax, logsumexp, max, mean, min, softmax, sum  # noqa: A004
+from .reduce import log_softmax, logsumexp, max, mean, min, softmax, sum
 from .rows import getitem, scatter_rows, take
 from .shape import (
     broadcast_to,
@@ -47,7 +47,7 @@ from .shape import (
     transpose,
 )
 
-abs, sub, mul, div, neg, pow = absolute, subtract, multiply, divide, negative, power  # noqa: A001
+abs, sub, mul, div, neg, pow = absolute, subtract, multiply, divide, negative, power
 
 __all__ = [
     "abs", "absolute", "add", "broadcast_to", "cast", "concatenate", "div", "divide", "exp",

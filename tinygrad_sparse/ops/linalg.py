@@ -60,5 +60,5 @@ def _matmul_roles(lead: int, out: Shape, shapes: list[Shape], static: Any) -> st
     reflected="__rmatmul__",
 )
 def matmul(xp: Any, x: Array, w: Array) -> Array:
-    """The matrix product (\\*batch, n, k) @ (\\*batch, k, m); 1-D operands and batches as in NumPy."""
+    """The matrix product (\\*batch, n, k) @ (\\*batch, k, m); 1-D operands as in NumPy."""
     return xp.matmul(x, w)

@@ -1,6 +1,6 @@
 """The adapter for Tensor: the same few functions as any backend's, computed by ops. Floor 4.
 
-With it the gradient algebra of `slices` runs under ``create_graph=True`` unchanged, and is recorded.
+With it the gradient algebra of `slices` runs unchanged under ``create_graph=True``, recorded.
 Row ids are plain arrays here as everywhere.
 """
 

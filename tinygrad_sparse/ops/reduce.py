@@ -15,7 +15,7 @@ from tinygrad_sparse.backend import Array
 from tinygrad_sparse.primitive import primitive
 from tinygrad_sparse.rules import fixed_axes, rowwise
 
-from .elementwise import cast, exp, where
+from .elementwise import exp, where
 from .shape import broadcast_to, canonical_axes, reshape
 
 
@@ -53,7 +53,7 @@ ROWS = rowwise("r", when=fixed_axes)
     canonical=_axes("sum"),
     methods=("sum",),
 )
-def sum(xp: Any, x: Array, *, axis: Any = None, keepdims: bool = False) -> Array:  # noqa: A001
+def sum(xp: Any, x: Array, *, axis: Any = None, keepdims: bool = False) -> Array:
     """The sum over `axis`: an int, a tuple, or None for all."""
     x = xp.asarray(x)
     total = xp.sum(x, axis=axis, keepdims=keepdims, dtype=_wide(x))
@@ -80,13 +80,13 @@ def _extremum_vjp(g: Any, out: Any, x: Any, *, axis: tuple[int, ...], keepdims: 
 
 
 @primitive(rows=ROWS, vjp=(_extremum_vjp,), canonical=_axes("max"), methods=("max",))
-def max(xp: Any, x: Array, *, axis: Any = None, keepdims: bool = False) -> Array:  # noqa: A001
+def max(xp: Any, x: Array, *, axis: Any = None, keepdims: bool = False) -> Array:
     """The largest element over `axis`; ties share the cotangent evenly."""
     return xp.max(x, axis=axis, keepdims=keepdims)
 
 
 @primitive(rows=ROWS, vjp=(_extremum_vjp,), canonical=_axes("min"), methods=("min",))
-def min(xp: Any, x: Array, *, axis: Any = None, keepdims: bool = False) -> Array:  # noqa: A001
+def min(xp: Any, x: Array, *, axis: Any = None, keepdims: bool = False) -> Array:
     """The smallest element over `axis`; ties share the cotangent evenly."""
     return xp.min(x, axis=axis, keepdims=keepdims)
 
@@ -103,7 +103,9 @@ def logsumexp(xp: Any, x: Array, *, axis: Any = None, keepdims: bool = False) ->
     shift = xp.where(xp.isfinite(top), top, 0.0)
     total = xp.sum(xp.exp(x - shift), axis=axis, keepdims=True, dtype=_wide(x))
     positive = total > 0
-    out = xp.where(positive, xp.log(xp.where(positive, total, 1.0)), -np.inf).astype(x.dtype) + shift
+    out = (
+        xp.where(positive, xp.log(xp.where(positive, total, 1.0)), -np.inf).astype(x.dtype) + shift
+    )
     return out if keepdims else xp.squeeze(out, axis=axis)
 
 

@@ -185,7 +185,9 @@ def _basic(x: Any, parts: list[Any]) -> Any:
     shape = tuple(x.shape)
     used = sum(p is not None and p is not ... for p in parts)
     if used > len(shape) or parts.count(...) > 1:
-        raise RowIndexError(explain("getitem", f"at most {len(shape)} indices", f"{used} for {shape}"))
+        raise RowIndexError(
+            explain("getitem", f"at most {len(shape)} indices", f"{used} for {shape}")
+        )
     at = parts.index(...) if ... in parts else len(parts)
     parts = parts[:at] + [slice(None)] * (len(shape) - used) + parts[at + 1 :]
     cut: list[slice] = []

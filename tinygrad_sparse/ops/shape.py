@@ -43,12 +43,14 @@ def _reshape_canonical(x: Array, *, shape: Any) -> tuple[tuple[Array], dict[str,
         if rest and x.size % rest == 0:
             numbers = tuple(x.size // rest if n == -1 else n for n in numbers)
     if any(n < 0 for n in numbers) or math.prod(numbers) != x.size:
-        raise ShapeError(explain("reshape", f"a shape of {x.size} elements for {x.shape}", f"{shape}"))
+        raise ShapeError(
+            explain("reshape", f"a shape of {x.size} elements for {x.shape}", f"{shape}")
+        )
     return (x,), {"shape": numbers}
 
 
 def _reshape_rows(g: IndexedSlices, out: Any, x: Any, *, shape: Any) -> IndexedSlices | None:
-    """Rows of the output are whole rows of x, or blocks of them, at the first axis where they end."""
+    """Each row of the output is one row of x, or a block of them, at the first axis that fits."""
     rows = math.prod(g.shape[: g.lead])
     for lead in range(1, len(x.shape) + 1):
         finer = math.prod(x.shape[:lead])
@@ -89,13 +91,13 @@ def _transpose_rows(g: IndexedSlices, out: Any, x: Any, *, axes: Any) -> Indexed
         tuple(places[axes.index(a)] for a in range(lead)), tuple(x.shape[:lead])
     )
     inner = [a - lead for a in axes[lead:]]
-    back = (0, *(1 + inner.index(a) for a in range(len(inner))))
+    back = (0, *[1 + inner.index(a) for a in range(len(inner))])
     return rows_of(ids, transpose(g.values, back), tuple(x.shape), lead)
 
 
 @primitive(
     rows=reindexed(_transpose_rows),
-    vjp=(lambda g, out, x, *, axes: transpose(g, tuple(np.argsort(axes))),),
+    vjp=(lambda g, out, x, *, axes: transpose(g, tuple(np.argsort(axes).tolist())),),
     canonical=_transpose_canonical,
 )
 def transpose(xp: Any, x: Array, *, axes: Any = None) -> Array:
@@ -106,7 +108,9 @@ def transpose(xp: Any, x: Array, *, axes: Any = None) -> Array:
 def swapaxes(x: Any, axis1: int, axis2: int) -> Any:
     """x with two axes exchanged."""
     ndim = len(x.shape)
-    first, second = canonical_axes("swapaxes", axis1, ndim) + canonical_axes("swapaxes", axis2, ndim)
+    first, second = canonical_axes("swapaxes", axis1, ndim) + canonical_axes(
+        "swapaxes", axis2, ndim
+    )
     order = list(range(ndim))
     order[first], order[second] = second, first
     return transpose(x, tuple(order))
@@ -138,7 +142,9 @@ def broadcast_to(xp: Any, x: Array, *, shape: Any) -> Array:
     return xp.broadcast_to(x, shape)
 
 
-def _concatenate_canonical(*arrays: Array, axis: int = 0) -> tuple[tuple[Array, ...], dict[str, Any]]:
+def _concatenate_canonical(
+    *arrays: Array, axis: int = 0
+) -> tuple[tuple[Array, ...], dict[str, Any]]:
     if not arrays or any(a.ndim == 0 for a in map(adapter_of(arrays[0]).asarray, arrays)):
         got = "a 0-d array" if arrays else "none"
         raise ShapeError(explain("concatenate", "arrays with at least one axis", got))

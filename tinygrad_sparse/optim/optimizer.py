@@ -155,7 +155,9 @@ class Optimizer:
             if not fits or any(s.shape != p.shape or s.dtype != p.dtype for s in arrays):
                 shapes = [(s.shape, str(s.dtype)) for s in arrays]
                 raise CheckpointError(
-                    explain(name, f"{self.rule.slots} like {p.name} {p.dtype} {p.shape}", f"{shapes}")
+                    explain(
+                        name, f"{self.rule.slots} like {p.name} {p.dtype} {p.shape}", f"{shapes}"
+                    )
                 )
             if arrays:
                 slots[id] = arrays

@@ -76,6 +76,7 @@ def _compare(
         raise AssertionError(
             f"{_name(f)}: gradient of argument {i} is {g.dtype} {g.shape}, not {x.dtype} {x.shape}"
         )
+    directions: list[tuple[Any, np.ndarray]]
     if x.size <= FULL:
         directions = [(at, _unit(x, at)) for at in np.ndindex(x.shape)]
     else:

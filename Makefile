@@ -1,0 +1,49 @@
+# Needs Python 3.11 or later and make; everything else goes into $(VENV), once.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable
+
+.PHONY: help demo test smoke lint bench clean
+.NOTPARALLEL:
+.DELETE_ON_ERROR:
+
+help:  ## list the targets
+	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/:.*## /	/'
+
+demo: $(VENV)/.examples  ## train word2vec, print neighbours, draw word2vec.png
+	$(BIN)/python -m examples.word2vec --out word2vec.png
+
+test: $(VENV)/.test  ## every test, on two processes
+	$(BIN)/python -m pytest -n 2
+
+smoke: $(VENV)/.test  ## docs, floors and docstrings: under a minute
+	$(BIN)/python -m pytest -n 2 tests/test_readme.py tests/test_floors.py tinygrad_sparse
+
+lint: $(VENV)/.lint  ## format, style and types
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/mypy tinygrad_sparse
+
+bench: $(VENV)/.examples  ## the benchmarks, as printed tables of ratios
+	$(BIN)/python -m benchmarks
+
+clean:  ## remove the environment and the caches
+	rm -rf $(VENV) dist build .hypothesis .mypy_cache .pytest_cache .ruff_cache
+
+# Stamps: a set of extras is installed again only when pyproject.toml changes.
+$(VENV)/.venv:
+	$(PYTHON) -m venv --clear $(VENV)
+	touch $@
+
+$(VENV)/.examples: pyproject.toml | $(VENV)/.venv
+	$(INSTALL) '.[examples]'
+	touch $@
+
+$(VENV)/.test: pyproject.toml | $(VENV)/.venv
+	$(INSTALL) '.[examples,test]'
+	touch $@
+
+$(VENV)/.lint: pyproject.toml | $(VENV)/.venv
+	$(INSTALL) '.[lint]'
+	touch $@

@@ -1,0 +1,1 @@
+"""Complete programs built on the public names of tinygrad_sparse."""
