@@ -54,7 +54,8 @@ CASES = [
              commutes=(0,) if rows == "sparse" else (), static={"axis": axis, "keepdims": keep})
         for op in (ops.sum, ops.mean, ops.max, ops.min, ops.logsumexp)
         for axis, keep, rows in [
-            (0, False, "dense"), (-1, False, "sparse"), (1, True, "sparse"), ((0, -1), True, "dense"),
+            (0, False, "dense"), (-1, False, "sparse"), (1, True, "sparse"),
+            ((0, -1), True, "dense"),
         ]
     ],
     *[Case(op, [normal(5, 4)], name="all") for op in (ops.sum, ops.mean, ops.max, ops.logsumexp)],
@@ -90,7 +91,8 @@ CASES = [
     Case(lambda x, y: ops.concatenate([x, y]), [normal(5, 3), normal(2, 3)], name="concatenate"),
     Case(lambda x, y: ops.concatenate([x, y, x], axis=-1), [normal(5, 3), normal(5, 2)],
          name="concatenate: columns", commutes=(0, 1)),
-    Case(lambda x, y: ops.concatenate([x, y]), [normal(2, 5), normal(0, 5)], name="concatenate: empty"),
+    Case(lambda x, y: ops.concatenate([x, y]), [normal(2, 5), normal(0, 5)],
+         name="concatenate: empty"),
     Case(lambda x, y: ops.stack([x, y], axis=1), [normal(5, 3), normal(5, 3)], name="stack: axis 1",
          commutes=(0, 1)),
     Case(lambda x, y: ops.stack([x, y]), [normal(5, 3), normal(5, 3)], name="stack"),
@@ -107,7 +109,8 @@ CASES = [
     Case(lambda x: x[:, None, -1:], [normal(5, 3)], name="getitem: columns", commutes=(0,)),
     Case(lambda x: x[..., 0], [normal(5, 2, 3)], name="getitem: ellipsis", commutes=(0,)),
     Case(lambda x: x[3], [normal(5, 3)], name="getitem: integer"),
-    Case(lambda x, ids: x[ids, 1:], [normal(5, 3), integers(4, high=5)], name="getitem: ids, slice"),
+    Case(lambda x, ids: x[ids, 1:], [normal(5, 3), integers(4, high=5)],
+         name="getitem: ids, slice"),
     Case(lambda x: x[3:1:2], [normal(5, 3)], name="getitem: empty"),
     # losses
     Case(nn.cross_entropy, [normal(5, 3), integers(5, high=3)]),

@@ -26,7 +26,6 @@ from tinygrad_sparse.primitive import fit, primitive, pull
 from tinygrad_sparse.rules import elementwise
 from tinygrad_sparse.slices import (
     Gradient,
-    IndexedSlices,
     accumulate,
     densify,
     is_sparse,
@@ -306,7 +305,7 @@ def reverse(
                 entries[node] = None
             if create_graph:
                 out, args = _lift(tape, node, out, args, parents)
-            if type(g) is IndexedSlices or op.variadic:
+            if op.variadic or is_sparse(g):
                 dense = partial(tape._densify, op.name, line=line)
                 for parent, c in zip(
                     parents, pull(op, g, out, args, parents, static, dense), strict=True

@@ -172,7 +172,7 @@ def _concatenate_rows(k: int) -> Any:
         if axis >= lead:
             inner = (slice(None),) * (axis - lead + 1) + (slice(start, stop),)
             return rows_of(g.indices, g.values[inner], shape, lead)
-        places = list(np.unravel_index(g.indices, g.shape[:lead]))
+        places: list[Array] = list(np.unravel_index(g.indices, g.shape[:lead]))
         here = np.flatnonzero((places[axis] >= start) & (places[axis] < stop))
         places[axis] = places[axis] - start
         mine = tuple(p[here] for p in places)
