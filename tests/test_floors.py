@@ -1,8 +1,8 @@
 """The architecture, checked on the source: who imports whom, who asks for a gradient's type.
 
 A module imports from lower floors only. On floor 3 the engine's modules may import each other;
-elsewhere modules on one floor are siblings that do not know each other. What a function imports when
-it runs, and what only a type checker sees, is exempt.
+elsewhere modules on one floor are siblings that do not know each other. What a function imports
+when it runs, and what only a type checker sees, is exempt.
 """
 
 import ast

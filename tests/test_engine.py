@@ -1,0 +1,170 @@
+"""What the engine promises beyond any one op: depth, freeing, sparsity, refusals."""
+
+import gc
+import weakref
+
+import numpy as np
+import pytest
+
+import tinygrad_sparse as ts
+from tinygrad_sparse import errors, ops, optim
+from tinygrad_sparse.testing import check_grads
+
+
+@pytest.mark.parametrize("collect", [True, False], ids=["collector on", "collector off"])
+def test_a_chain_of_100_000_ops_runs_backward_and_is_dropped_without(collect):
+    x = ts.parameter(np.array(1.0))
+
+    def chain():
+        with ts.Tape() as tape:
+            y = x
+            for _ in range(100_000):
+                y = y * 1.0
+        return y, weakref.ref(tape)
+
+    if not collect:
+        gc.disable()
+    try:
+        y, tape = chain()
+        assert y.backward()[x] == 1.0
+        y, tape = chain()
+        del y
+        assert tape() is None
+    finally:
+        gc.enable()
+
+
+def test_2_to_the_60_paths():
+    x = ts.parameter(np.array(1.0))
+    with ts.Tape():
+        y = x
+        for _ in range(60):
+            y = y + y
+    assert y.backward()[x] == 2.0**60
+
+
+def test_a_table_changed_before_the_lookup_keeps_a_sparse_gradient():
+    rng = np.random.default_rng(0)
+    W, P = ts.parameter(rng.normal(size=(9, 4))), ts.parameter(rng.normal(size=(4, 3)))
+    c, ids = rng.normal(size=(9, 1)), [7, 1, 7]
+    with ts.Tape(densify="raise") as tape:
+        loss = (ops.tanh(W * c)[ids] ** 2).sum() + ((W @ P)[ids] ** 2).sum()
+    grads = tape.backward(loss)
+    assert type(grads[W]) is ts.IndexedSlices
+    assert grads.touched_rows(W).tolist() == [1, 7]
+    assert grads[P].shape == (4, 3)
+    check_grads(lambda w: ops.tanh(w * c)[ids], [W.numpy()])
+    check_grads(lambda w, p: (w @ p)[ids], [W.numpy(), P.numpy()])
+
+
+def test_grad_of_grad_and_no_perturbation_confusion():
+    assert ts.grad(ts.grad(lambda x: x**3))(np.array(2.0)) == 12.0
+    assert ts.grad(lambda x: x * ts.grad(lambda y: x + y)(x))(np.array(3.0)) == 1.0
+
+
+def test_tied_weights_end_in_one_dense_buffer():
+    W = ts.parameter(np.random.default_rng(0).normal(size=(6, 3)))
+    with ts.Tape(densify="raise") as tape:
+        loss = (W[[1, 4]] @ W.T).sum()
+    g = tape.backward(loss)[W]
+    assert type(g) is np.ndarray
+    assert len(tape.densified) == 1
+    check_grads(lambda w: w[[1, 4]] @ w.T, [W.numpy()])
+
+
+def test_densifying_is_refused_with_the_users_line():
+    W = ts.parameter(np.ones((5, 2)))
+    with ts.Tape(densify="raise") as tape:
+        loss = (W - ops.mean(W, 0))[[1]].sum() + ops.transpose(W)[[0]].sum()
+        loss = loss + ops.transpose(ops.exp(W)[[1]])[[0]].sum() + ops.transpose(W[[2]])[[1]].sum()
+    with pytest.raises(errors.SparsityError, match=r"transpose: expected.*test_engine\.py:\d+"):
+        tape.backward(loss)
+
+
+@pytest.mark.parametrize(
+    ("ids", "text"),
+    [
+        ([5], r"take: expected ids in \[0, 5\), got 5 at position 0"),
+        ([-6], r"take: expected ids in \[-5, 5\), got -6"),
+        ([1.0], r"take: expected integer ids, got float64"),
+        ([True, False], r"take: expected integer ids, got bool"),
+        (np.array([2**63], np.uint64), r"take: expected ids in"),
+    ],
+)
+def test_bad_ids_are_named_and_nothing_is_recorded(ids, text):
+    W = ts.parameter(np.ones((5, 2)))
+    with ts.Tape() as tape:
+        with pytest.raises(errors.RowIndexError, match=text):
+            W[ids]
+        assert len(tape) == 0
+
+
+def test_bad_calls_are_named():
+    W = ts.parameter(np.ones((5, 2)))
+    with pytest.raises(errors.TapeError, match="computed while no Tape was recording"):
+        (W * 2).sum().backward()
+    with ts.Tape() as tape:
+        y = W * 2
+        loss = y.sum()
+    with pytest.raises(errors.ShapeError, match="a scalar loss"):
+        tape.backward(y)
+    with pytest.raises(errors.ShapeError, match=r"a seed of shape \(5, 2\)"):
+        tape.backward(y, seed=np.ones((5, 1)))
+    grads = tape.backward(loss)
+    with pytest.raises(errors.TapeError, match="has not been used"):
+        tape.backward(loss)
+    with pytest.raises(errors.ShapeError, match=r"GradStore: expected a gradient of shape"):
+        grads[W] = np.ones((2, 5))
+    for bad in (np.arange(3), np.ones(3, complex)):
+        with pytest.raises(errors.DtypeError, match="parameter: expected a float array"):
+            ts.parameter(bad)
+    with pytest.raises(errors.ShapeError, match=r"add: expected shapes that fit together"):
+        W + np.ones(3)
+    with pytest.raises(TypeError, match=r"ops\.exp"):
+        np.exp(W)
+
+
+def test_a_parameter_changed_after_the_forward_makes_backward_refuse():
+    W = ts.parameter(np.ones((5, 2)), name="W")
+    with ts.Tape(persistent=True) as tape:
+        loss = (W[[1]] ** 2).sum()
+    optim.SGD([W], lr=0.1).step(tape.backward(loss))
+    with pytest.raises(errors.TapeError, match="W"):
+        tape.backward(loss)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda p: optim.SGD(p, lr=0.1),
+        lambda p: optim.Adagrad(p, lr=0.1),
+        lambda p: optim.Adam(p, lr=0.1, sparse="lazy"),
+    ],
+    ids=["SGD", "Adagrad", "Adam"],
+)
+def test_a_row_step_is_the_dense_step_on_those_rows(make):
+    start = np.random.default_rng(0).normal(size=(6, 3))
+    W, D = ts.parameter(start), ts.parameter(start)
+    rows, dense = make([W]), make([D])
+    for _ in range(4):  # the same rows each time: then even Adam's untouched rows have no history
+        with ts.Tape() as tape:
+            loss = (W[[4, 1, 4]] ** 3).sum()
+        rows.step(tape.backward(loss))
+        with ts.Tape() as tape:
+            loss = (D[[4, 1, 4]] ** 3).sum()
+        dense.step(tape.backward(loss).to_dense())
+    np.testing.assert_allclose(W.data, D.data, rtol=1e-12)
+    np.testing.assert_array_equal(W.data[[0, 2, 3, 5]], start[[0, 2, 3, 5]])
+    state = rows.state_dict()
+    again = make([W])
+    again.load_state_dict(state)
+    assert again.state_bytes() == rows.state_bytes()
+
+
+def test_exact_adam_refuses_rows_and_changes_nothing():
+    W = ts.parameter(np.ones((5, 2)))
+    with ts.Tape() as tape:
+        loss = W[[1]].sum()
+    with pytest.raises(errors.SparsityError, match="lazy"):
+        optim.Adam([W]).step(tape.backward(loss))
+    np.testing.assert_array_equal(W.data, 1.0)
