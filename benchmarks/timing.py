@@ -1,0 +1,39 @@
+"""Interleaved medians: contestants take turns, so a busy moment hits them all."""
+
+import platform
+import time
+import tracemalloc
+from collections.abc import Callable
+from statistics import median
+
+import numpy as np
+
+
+def medians(contestants: dict[str, Callable[[], object]], rounds: int = 30) -> dict[str, float]:
+    """Median seconds of each contestant over interleaved rounds, after one to warm up."""
+    times: dict[str, list[float]] = {name: [] for name in contestants}
+    for number in range(rounds + 1):
+        for name, run in contestants.items():
+            start = time.perf_counter()
+            run()
+            if number:
+                times[name].append(time.perf_counter() - start)
+    return {name: median(values) for name, values in times.items()}
+
+
+def peak_bytes(run: Callable[[], object]) -> int:
+    """Most bytes held at once by one run, beyond what was held before it."""
+    run()
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    tracemalloc.reset_peak()
+    run()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return peak - before
+
+
+def heading(title: str) -> None:
+    """A title, with the machine and versions that the numbers belong to."""
+    machine, python = platform.machine(), platform.python_version()
+    print(f"\n{title}\n({machine}, Python {python}, NumPy {np.__version__})")
