@@ -14,7 +14,7 @@ from typing import Any
 
 from tinygrad_sparse.backend import Array, adapter_of, adapter_of_type, as_operand, describe
 from tinygrad_sparse.errors import ShapeError, TapeError, explain
-from tinygrad_sparse.rules import RowRule
+from tinygrad_sparse.rules import Kink, RowRule
 from tinygrad_sparse.slices import Gradient, IndexedSlices, rows_of
 from tinygrad_sparse.tape import state, user_line
 from tinygrad_sparse.tensor import Tensor, constant
@@ -36,13 +36,12 @@ class Kernels(dict[type, Callable[..., Array]]):
 class Primitive:
     """What was declared: the engine's view of an op, found as ``function.op``."""
 
-    __slots__ = ("doc", "kernels", "name", "rows", "variadic", "vjp")
+    __slots__ = ("kernels", "name", "rows", "variadic", "vjp")
 
     def __init__(
-        self, name: str, doc: str, kernels: Kernels, vjp: Any, rows: RowRule | None, variadic: bool
+        self, name: str, kernels: Kernels, vjp: Any, rows: RowRule | None, variadic: bool
     ) -> None:
         self.name = name
-        self.doc = doc
         self.kernels = kernels
         self.vjp = vjp
         self.rows = rows
@@ -65,6 +64,7 @@ def primitive(
     variadic: bool = False,
     methods: Sequence[str] = (),
     reflected: str | None = None,
+    kinks: Sequence[Kink] = (),
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Declare an op: the decorated function is its forward, ``f(xp, *arrays, **static)``.
 
@@ -74,7 +74,8 @@ def primitive(
     `ufunc` the forward is that function of `xp` and the body only holds the docstring.
     `canonical(*arrays, **static)` validates and returns (args, static) as the rules want them.
     A `variadic` op takes a sequence of arrays; its ``vjp(k)`` makes the VJP of argument k.
-    `methods` are put on Tensor; `reflected` is the name for (array op Tensor).
+    `methods` are put on Tensor; `reflected` is the name for (array op Tensor). `kinks` are points
+    without a derivative and the value there: a row of the documentation, and a test.
 
     >>> import numpy as np, tinygrad_sparse as ts
     >>> @primitive(rows=ts.elementwise, vjp=(lambda g, out, x: 3 * x * x * g,))
@@ -95,7 +96,7 @@ def primitive(
             (lambda xp: partial(forward, xp)) if ufunc is None else (lambda xp: getattr(xp, ufunc))
         )
         name = forward.__name__.strip("_")
-        op = Primitive(name, inspect.getdoc(forward) or "", kernels, vjp, rows, variadic)
+        op = Primitive(name, kernels, vjp, rows, variadic)
         if variadic or static_names or canonical is not None or arity > 2:
             call = _general(op, arity, static_names, canonical)
         else:
@@ -107,11 +108,24 @@ def primitive(
         if not variadic:
             call.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
         call.op = op  # type: ignore[attr-defined]
-        for method in methods:
-            setattr(Tensor, method, call)
+        composite(methods=methods, kinks=kinks)(call)
         if reflected is not None:
             setattr(Tensor, reflected, lambda self, other: call(other, self))
         return call
+
+    return declare
+
+
+def composite(
+    *, methods: Sequence[str] = (), kinks: Sequence[Kink] = ()
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Declare what an op made of other ops has besides its body: Tensor methods, and kinks."""
+
+    def declare(f: Callable[..., Any]) -> Callable[..., Any]:
+        f.kinks = tuple(kinks)  # type: ignore[attr-defined]
+        for method in methods:
+            setattr(Tensor, method, f)
+        return f
 
     return declare
 

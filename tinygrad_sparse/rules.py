@@ -10,6 +10,8 @@ the output. That is all a rule says:
   s: shared by all rows, so its cotangent sums over the touched ones.
 - `reindexed(...)`: rows move. One function an argument rewrites ids instead of running the VJP.
 
+Also here: `Kink`, the other thing that a declaration says in data.
+
 An op without a rule turns the gradient dense: noted on the tape, never silent. So does a rule
 that answers None, which means "not row by row for these shapes".
 """
@@ -29,6 +31,18 @@ class RowRule(NamedTuple):
     kind: str
     roles: Callable[[int, Shape, list[Shape], dict[str, Any]], Roles] | None = None
     remap: tuple[Callable[..., Any] | None, ...] | Callable[[int], Callable[..., Any]] | None = None
+
+
+class Kink(NamedTuple):
+    """A point without a derivative, and the cotangents that the VJPs give there.
+
+    `args` are numbers or nested tuples, `cotangents` what each gets from an upstream of ones (None
+    where no gradient flows). One declaration makes the row in the documentation and the test.
+    """
+
+    args: tuple[Any, ...]
+    cotangents: tuple[Any, ...]
+    static: dict[str, Any] = {}  # noqa: RUF012
 
 
 def _broadcast_roles(lead: int, out: Shape, shapes: list[Shape], static: dict[str, Any]) -> Roles:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, final
 
 import numpy as np
 
-from tinygrad_sparse.backend import Array, adapter_for, adapter_of
+from tinygrad_sparse.backend import Array, adapter_for, adapter_of, adapter_of_type
 from tinygrad_sparse.errors import DtypeError, ShapeError, TapeError, explain
 
 from . import tape as _tape
@@ -310,10 +310,9 @@ class Tensor:
 
 def refuse_numpy(name: str) -> NoReturn:
     """NumPy's functions would lose the gradient: say what to call instead."""
-    raise TypeError(
-        f"np.{name}: expected arrays, got a Tensor. Hint: write ops.{name} if there is one, or "
-        f"pass x.data (no gradient)."
-    )
+    ours = name if hasattr(adapter_of_type(Tensor).xp, name) else None
+    hint = f"write ops.{ours}" if ours else "no op has this name; x.data has the values"
+    raise TypeError(explain(f"np.{name}", "arrays", "a Tensor, whose gradient would be lost", hint))
 
 
 def unwrap(x: Any) -> Any:

@@ -11,9 +11,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from tinygrad_sparse.backend import Array
 from tinygrad_sparse.primitive import primitive
-from tinygrad_sparse.rules import elementwise
+from tinygrad_sparse.rules import Kink, elementwise
 
 
 @primitive(
@@ -85,6 +87,11 @@ def _power_vjp_y(g: Any, out: Any, x: Any, y: Any) -> Any:
     vjp=(_power_vjp_x, _power_vjp_y),
     methods=("__pow__",),
     reflected="__rpow__",
+    kinks=(
+        Kink((0.0, 0.0), (0.0, 0.0)),
+        Kink((0.0, 1.0), (1.0, 0.0)),
+        Kink((-2.0, 2.0), (-4.0, None)),
+    ),
 )
 def power(x: Array, y: Array) -> Array:
     """x ** y; operands broadcast. The slope by y at x = 0 is 0; no log unless y has a gradient."""
@@ -95,6 +102,7 @@ def power(x: Array, y: Array) -> Array:
     rows=elementwise,
     vjp=(lambda g, out, x: where(x > 0, g, where(x < 0, -g, 0.0)),),
     methods=("__abs__", "abs"),
+    kinks=(Kink((0.0,), (0.0,)),),
 )
 def absolute(x: Array) -> Array:
     """abs(x); the slope at 0 is 0."""
@@ -115,7 +123,13 @@ def _sqrt_vjp(g: Any, out: Any, x: Any) -> Any:
     return g / (2.0 * where((out == 0) & (g == 0), 1.0, out))
 
 
-@primitive(ufunc="sqrt", rows=elementwise, vjp=(_sqrt_vjp,), methods=("sqrt",))
+@primitive(
+    ufunc="sqrt",
+    rows=elementwise,
+    vjp=(_sqrt_vjp,),
+    methods=("sqrt",),
+    kinks=(Kink((0.0,), (np.inf,)),),
+)
 def sqrt(x: Array) -> Array:
     """√x; at 0 the cotangent is 0 if the upstream is 0, otherwise infinite."""
 
@@ -140,7 +154,12 @@ def softplus(xp: Any, x: Array) -> Array:
     return xp.maximum(x, 0.0) + xp.log1p(xp.exp(-xp.abs(x)))
 
 
-@primitive(rows=elementwise, vjp=(lambda g, out, x: where(x > 0, g, 0.0),), methods=("relu",))
+@primitive(
+    rows=elementwise,
+    vjp=(lambda g, out, x: where(x > 0, g, 0.0),),
+    methods=("relu",),
+    kinks=(Kink((0.0,), (0.0,)),),
+)
 def relu(xp: Any, x: Array) -> Array:
     """max(x, 0); the slope at 0 is 0."""
     return xp.maximum(x, 0.0)
@@ -157,6 +176,7 @@ def _half(g: Any, wins: Any, ties: Any) -> Any:
         lambda g, out, x, y: _half(g, x > y, x == y),
         lambda g, out, x, y: _half(g, y > x, x == y),
     ),
+    kinks=(Kink((1.0, 1.0), (0.5, 0.5)),),
 )
 def maximum(x: Array, y: Array) -> Array:
     """The larger of x and y, elementwise; a tie gives half of the cotangent to each."""
@@ -169,6 +189,7 @@ def maximum(x: Array, y: Array) -> Array:
         lambda g, out, x, y: _half(g, x < y, x == y),
         lambda g, out, x, y: _half(g, y < x, x == y),
     ),
+    kinks=(Kink((1.0, 1.0), (0.5, 0.5)),),
 )
 def minimum(x: Array, y: Array) -> Array:
     """The smaller of x and y, elementwise; a tie gives half of the cotangent to each."""
@@ -187,7 +208,10 @@ def where(xp: Any, condition: Array, x: Array, y: Array) -> Array:
     return xp.where(condition, x, y)
 
 
-@primitive(rows=elementwise, vjp=(lambda g, out, x, *, dtype: g,))
+@primitive(rows=elementwise, vjp=(lambda g, out, x, *, dtype: g,), methods=("astype",))
 def cast(xp: Any, x: Array, *, dtype: Any) -> Array:
     """x with another dtype; the cotangent is cast back. To an integer dtype, the path ends."""
     return xp.asarray(x).astype(dtype)
+
+
+abs, sub, mul, div, neg, pow = absolute, subtract, multiply, divide, negative, power

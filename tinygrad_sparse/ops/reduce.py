@@ -13,10 +13,11 @@ import numpy as np
 
 from tinygrad_sparse.backend import Array
 from tinygrad_sparse.primitive import primitive
-from tinygrad_sparse.rules import fixed_axes, rowwise
+from tinygrad_sparse.rules import Kink, fixed_axes, rowwise
 
+from .axes import canonical_axes
 from .elementwise import exp, where
-from .shape import broadcast_to, canonical_axes, reshape
+from .shape import broadcast_to, reshape
 
 
 def _axes(op: str) -> Any:
@@ -79,13 +80,25 @@ def _extremum_vjp(g: Any, out: Any, x: Any, *, axis: tuple[int, ...], keepdims: 
     return where(here, _kept(g, x, axis) * share, 0.0)
 
 
-@primitive(rows=ROWS, vjp=(_extremum_vjp,), canonical=_axes("max"), methods=("max",))
+@primitive(
+    rows=ROWS,
+    vjp=(_extremum_vjp,),
+    canonical=_axes("max"),
+    methods=("max",),
+    kinks=(Kink(((2.0, 2.0, 1.0),), ((0.5, 0.5, 0.0),)),),
+)
 def max(xp: Any, x: Array, *, axis: Any = None, keepdims: bool = False) -> Array:
     """The largest element over `axis`; ties share the cotangent evenly."""
     return xp.max(x, axis=axis, keepdims=keepdims)
 
 
-@primitive(rows=ROWS, vjp=(_extremum_vjp,), canonical=_axes("min"), methods=("min",))
+@primitive(
+    rows=ROWS,
+    vjp=(_extremum_vjp,),
+    canonical=_axes("min"),
+    methods=("min",),
+    kinks=(Kink(((1.0, 1.0, 2.0),), ((0.5, 0.5, 0.0),)),),
+)
 def min(xp: Any, x: Array, *, axis: Any = None, keepdims: bool = False) -> Array:
     """The smallest element over `axis`; ties share the cotangent evenly."""
     return xp.min(x, axis=axis, keepdims=keepdims)
@@ -96,7 +109,13 @@ def _logsumexp_vjp(g: Any, out: Any, x: Any, *, axis: tuple[int, ...], keepdims:
     return _kept(g, x, axis) * exp(x - where(total == -np.inf, 0.0, total))
 
 
-@primitive(rows=ROWS, vjp=(_logsumexp_vjp,), canonical=_axes("logsumexp"), methods=("logsumexp",))
+@primitive(
+    rows=ROWS,
+    vjp=(_logsumexp_vjp,),
+    canonical=_axes("logsumexp"),
+    methods=("logsumexp",),
+    kinks=(Kink(((-np.inf, -np.inf),), ((0.0, 0.0),)),),
+)
 def logsumexp(xp: Any, x: Array, *, axis: Any = None, keepdims: bool = False) -> Array:
     """log Σ e**x over `axis`, without overflow; all -inf gives -inf."""
     top = xp.max(x, axis=axis, keepdims=True)

@@ -10,7 +10,7 @@ import numpy as np
 
 from tinygrad_sparse.backend import Array, adapter_of, row_ids
 from tinygrad_sparse.errors import RowIndexError, ShapeError, explain
-from tinygrad_sparse.primitive import primitive
+from tinygrad_sparse.primitive import composite, primitive
 from tinygrad_sparse.rules import reindexed
 from tinygrad_sparse.slices import IndexedSlices, rows_of
 from tinygrad_sparse.tensor import unwrap
@@ -153,6 +153,7 @@ def _unslice(xp: Any, x: Array, *, shape: Any, index: tuple[slice, ...]) -> Arra
     return out
 
 
+@composite(methods=("__getitem__",))
 def getitem(x: Any, index: Any) -> Any:
     """``x[index]``: integers, slices, None and ... as in NumPy; or integer ids for the first axis.
 

@@ -11,28 +11,11 @@ import numpy as np
 
 from tinygrad_sparse.backend import Array, adapter_of
 from tinygrad_sparse.errors import ShapeError, explain
-from tinygrad_sparse.primitive import primitive
+from tinygrad_sparse.primitive import composite, primitive
 from tinygrad_sparse.rules import elementwise, reindexed
 from tinygrad_sparse.slices import IndexedSlices, rows_of
 
-Axes = int | Sequence[int] | None
-
-
-def canonical_axes(op: str, axis: Axes, ndim: int) -> tuple[int, ...]:
-    """`axis` as a tuple of distinct numbers in [0, ndim); None means all."""
-    if axis is None:
-        return tuple(range(ndim))
-    axes = tuple(axis) if isinstance(axis, (tuple, list)) else (axis,)
-    try:
-        numbers = [operator.index(a) for a in axes]
-    except TypeError:
-        numbers = [ndim]
-    if any(not -ndim <= a < ndim for a in numbers):
-        raise ShapeError(explain(op, f"an axis in [{-ndim}, {ndim})", repr(axis)))
-    positive = tuple(a % ndim for a in numbers)
-    if len(set(positive)) < len(positive):
-        raise ShapeError(explain(op, "each axis once", repr(axis)))
-    return positive
+from .axes import Axes, canonical_axes
 
 
 def _reshape_canonical(x: Array, *, shape: Any) -> tuple[tuple[Array], dict[str, Any]]:
@@ -72,6 +55,12 @@ def reshape(xp: Any, x: Array, *, shape: Any) -> Array:
     return xp.reshape(x, shape)
 
 
+@composite(methods=("reshape",))
+def _reshape_method(self: Any, *shape: Any) -> Any:
+    """`ops.reshape`; the sizes may also be given one by one."""
+    return reshape(self, shape[0] if len(shape) == 1 else shape)
+
+
 def _transpose_canonical(x: Array, *, axes: Any = None) -> tuple[tuple[Array], dict[str, Any]]:
     if axes is None:
         return (x,), {"axes": tuple(range(x.ndim))[::-1]}
@@ -105,6 +94,13 @@ def transpose(xp: Any, x: Array, *, axes: Any = None) -> Array:
     return xp.transpose(x, axes)
 
 
+@composite(methods=("transpose",))
+def _transpose_method(self: Any, *axes: Any) -> Any:
+    """`ops.transpose`; the axes may also be given one by one."""
+    return transpose(self, axes[0] if len(axes) == 1 else axes or None)
+
+
+@composite(methods=("swapaxes",))
 def swapaxes(x: Any, axis1: int, axis2: int) -> Any:
     """x with two axes exchanged."""
     ndim = len(x.shape)
@@ -125,6 +121,7 @@ def expand_dims(x: Any, axis: Axes) -> Any:
     return reshape(x, tuple(1 if a in new else next(old) for a in range(ndim)))
 
 
+@composite(methods=("squeeze",))
 def squeeze(x: Any, axis: Axes = None) -> Any:
     """x without the given axes of length 1; without all of them if None."""
     if axis is None:

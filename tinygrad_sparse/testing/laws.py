@@ -126,7 +126,7 @@ def _guarded(entry: tuple[Any, ...]) -> tuple[Any, ...]:
 
     vjps = [op.vjp_of(k) if parent else refuse for k, parent in enumerate(parents)]
     vjp = vjps.__getitem__ if op.variadic else tuple(vjps)
-    guarded = Primitive(op.name, op.doc, op.kernels, vjp, op.rows, op.variadic)
+    guarded = Primitive(op.name, op.kernels, vjp, op.rows, op.variadic)
     return (guarded, *entry[1:])
 
 

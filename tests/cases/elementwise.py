@@ -1,0 +1,48 @@
+"""Elementwise ops: one row an op and shape."""
+
+from tinygrad_sparse import ops
+from tinygrad_sparse.testing import Case, integers, normal, uniform
+
+POSITIVE = {"low": 0.5, "high": 2.0}
+
+
+def unary(op, draw=None, **options):
+    return Case(op, [draw or normal(5, 3)], commutes=(0,), **options)
+
+
+CASES = [
+    # two operands
+    Case(ops.add, [normal(5, 3), normal(5, 3)], commutes=(0, 1)),
+    Case(ops.add, [normal(5, 3), normal(3)], name="shared row", commutes=(0,)),
+    Case(ops.add, [normal(5, 1), normal(1, 3)], name="both broadcast", commutes=(0,)),
+    Case(ops.add, [normal(), normal(5)], name="0-d", commutes=(1,)),
+    Case(ops.add, [normal(2, 1, 3), normal(1, 4, 3)], name="across leads", commutes=()),
+    Case(ops.add, [normal(5, 0), normal(5, 1)], name="zero size", commutes=(0, 1)),
+    Case(ops.subtract, [normal(5, 3), normal(5, 3)], commutes=(0, 1)),
+    Case(ops.subtract, [normal(3), normal(5, 3)], name="shared left", commutes=(1,)),
+    Case(ops.multiply, [normal(5, 3), normal(5, 3)], commutes=(0, 1)),
+    Case(ops.multiply, [normal(5, 3), normal(5, 1)], name="by column", commutes=(0, 1)),
+    Case(ops.multiply, [normal(5, 3), normal(1, 3)], name="by row", commutes=(0,)),
+    Case(ops.multiply, [normal(4, 5, 3), normal(5, 3)], name="three axes", commutes=(0,)),
+    Case(ops.divide, [normal(5, 3), uniform(5, 3, **POSITIVE)], commutes=(0, 1)),
+    Case(ops.divide, [normal(5, 3), uniform(3, **POSITIVE)], name="shared", commutes=(0,)),
+    Case(ops.power, [uniform(5, 3, **POSITIVE), normal(5, 3)], commutes=(0, 1)),
+    Case(lambda x: x**3, [normal(5, 3)], name="power: constant exponent", commutes=(0,)),
+    Case(lambda x: 2.0**x, [normal(5, 3)], name="power: constant base", commutes=(0,)),
+    Case(lambda x: x * x, [normal(5, 3)], name="multiply: one tensor twice", commutes=(0,)),
+    Case(ops.maximum, [normal(5, 3), normal(5, 3)], commutes=(0, 1)),
+    Case(ops.minimum, [normal(5, 3), normal(3)], commutes=(0,)),
+    Case(ops.where, [integers(5, 3, high=2), normal(5, 3), normal(5, 3)], commutes=(0, 1, 2)),
+    Case(ops.where, [integers(5, 1, high=2), normal(3), normal()], name="broadcast", commutes=(0,)),
+    # one operand
+    unary(ops.negative),
+    unary(ops.absolute),
+    unary(ops.exp),
+    unary(ops.log, uniform(5, 3, **POSITIVE)),
+    unary(ops.sqrt, uniform(5, 3, **POSITIVE)),
+    unary(ops.tanh),
+    unary(ops.tanh, normal(4, 2, 3), name="three axes"),
+    unary(ops.sigmoid),
+    unary(ops.softplus),
+    unary(ops.relu),
+]  # fmt: skip
