@@ -5,13 +5,16 @@ import time
 import tracemalloc
 from collections.abc import Callable
 from statistics import median
+from typing import TypeVar
 
 import numpy as np
 
+K = TypeVar("K")
 
-def medians(contestants: dict[str, Callable[[], object]], rounds: int = 30) -> dict[str, float]:
+
+def medians(contestants: dict[K, Callable[[], object]], rounds: int = 30) -> dict[K, float]:
     """Median seconds of each contestant over interleaved rounds, after one to warm up."""
-    times: dict[str, list[float]] = {name: [] for name in contestants}
+    times: dict[K, list[float]] = {name: [] for name in contestants}
     for number in range(rounds + 1):
         for name, run in contestants.items():
             start = time.perf_counter()
