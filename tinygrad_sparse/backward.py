@@ -305,7 +305,7 @@ def reverse(
                 entries[node] = None
             if create_graph:
                 out, args = _lift(tape, node, out, args, parents)
-            if op.variadic or is_sparse(g):
+            if type(g) is not type(out):  # rows, or a scalar where an array belongs
                 dense = partial(tape._densify, op.name, line=line)
                 for parent, c in zip(
                     parents, pull(op, g, out, args, parents, static, dense), strict=True
@@ -314,22 +314,34 @@ def reverse(
                         _add(tape, cotangents, owned, parent, c, op.name, line)
                 continue
             # `pull` for a dense g, written out: this is the hot path.
-            k = 0
+            vjps, n = op.vjp, len(args)
+            k = -1
             for parent in parents:
-                if parent and (vjp := op.vjp[k]) is not None:
-                    c = vjp(g, out, *args) if static is None else vjp(g, out, *args, **static)
+                k += 1
+                if parent and (vjp := vjps[k]) is not None:
+                    if static is not None:
+                        c = vjp(g, out, *args, **static)
+                    elif n == 1:  # spelled out: a call that unpacks a tuple costs half again
+                        c = vjp(g, out, args[0])
+                    elif n == 2:
+                        c = vjp(g, out, args[0], args[1])
+                    else:
+                        c = vjp(g, out, *args)
                     arg = args[k]
                     if c.shape != arg.shape or c.dtype is not arg.dtype:
                         c = fit(op, k, c, arg, out)
                     total = cotangents.get(parent)
                     if total is None:
                         cotangents[parent] = c
-                    elif type(total) is type(c):
-                        cotangents[parent] = accumulate(total, c, parent in owned)
-                        owned.add(parent)
+                    elif type(total) is type(c) is type(arg):
+                        if parent in owned:
+                            total += c
+                            cotangents[parent] = total
+                        else:
+                            cotangents[parent] = total + c
+                            owned.add(parent)
                     else:
                         _add(tape, cotangents, owned, parent, c, op.name, line)
-                k += 1
     except Exception as error:
         if op is not None and not isinstance(error, TinygradSparseError):
             if isinstance(error, AttributeError) and not hasattr(c, "shape"):

@@ -16,7 +16,7 @@ from tinygrad_sparse.backend import Array, adapter_of, adapter_of_type, as_opera
 from tinygrad_sparse.errors import ShapeError, TapeError, explain
 from tinygrad_sparse.rules import Kink, RowRule
 from tinygrad_sparse.slices import Gradient, IndexedSlices, rows_of
-from tinygrad_sparse.tape import state, user_line
+from tinygrad_sparse.tape import Tape, state, user_line
 from tinygrad_sparse.tensor import Tensor, constant
 
 _PLAIN = frozenset({float, int})
@@ -33,6 +33,16 @@ class Kernels(dict[type, Callable[..., Array]]):
         return kernel
 
 
+class Variadic:
+    """The VJPs of an op with any number of arguments: made on demand, indexed like a tuple's."""
+
+    def __init__(self, make: Callable[[int], Callable[..., Gradient]]) -> None:
+        self.make = make
+
+    def __getitem__(self, k: int) -> Callable[..., Gradient]:
+        return self.make(k)
+
+
 class Primitive:
     """What was declared: the engine's view of an op, found as ``function.op``."""
 
@@ -46,10 +56,6 @@ class Primitive:
         self.vjp = vjp
         self.rows = rows
         self.variadic = variadic
-
-    def vjp_of(self, k: int) -> Callable[..., Gradient] | None:
-        """The VJP of argument k, None if no gradient flows to it."""
-        return self.vjp(k) if self.variadic else self.vjp[k]
 
     def __repr__(self) -> str:
         return f"<primitive {self.name}>"
@@ -96,9 +102,11 @@ def primitive(
             (lambda xp: partial(forward, xp)) if ufunc is None else (lambda xp: getattr(xp, ufunc))
         )
         name = forward.__name__.strip("_")
-        op = Primitive(name, kernels, vjp, rows, variadic)
-        if variadic or static_names or canonical is not None or arity > 2:
+        op = Primitive(name, kernels, Variadic(vjp) if variadic else vjp, rows, variadic)
+        if variadic or arity > 2 or (arity == 2 and (static_names or canonical is not None)):
             call = _general(op, arity, static_names, canonical)
+        elif static_names or canonical is not None:
+            call = _unary_static(op, static_names, canonical)
         else:
             call = _unary(op) if arity == 1 else _binary(op)
         call.__name__ = call.__qualname__ = op.name
@@ -220,55 +228,138 @@ def _binary(op: Primitive) -> Callable[..., Any]:
     return call
 
 
+def _unary_static(
+    op: Primitive, static_names: list[str], canonical: Callable[..., Any] | None
+) -> Callable[..., Any]:
+    kernels = op.kernels
+
+    def call(x: Any, *more: Any, **static: Any) -> Any:
+        if type(x) is Tensor:
+            a, node = x._data, x._node
+        else:
+            a, node = _as_array(op, x), 0
+        if more:
+            static = _by_name(call, static_names, more, static)
+        try:
+            if canonical is not None:
+                (a,), static = canonical(a, **static)
+            out = kernels[type(a)](a, **static)
+        except TypeError:
+            _check_arguments(call, (x,), static)
+            raise
+        if type(x) is not Tensor:
+            return out
+        if type(out) is not type(a):
+            out = adapter_of(a).asarray(out)
+        tape = state.tape
+        if not node or tape is None or out.dtype.kind != "f":
+            return constant(out)
+        return _record(op, tape, out, (a,), (x,), (node,), static)
+
+    return call
+
+
 def _general(
     op: Primitive, arity: int, static_names: list[str], canonical: Callable[..., Any] | None
 ) -> Callable[..., Any]:
-    may_densify = op.rows is None or op.rows.kind != "elementwise"
+    kernels = op.kernels
+    # An elementwise op takes Python's numbers as they are, so that they do not widen float32.
+    weak = op.rows is not None and op.rows.kind == "elementwise"
 
     def call(*args: Any, **static: Any) -> Any:
         if op.variadic:
-            if not args or isinstance(args[0], Tensor) or not isinstance(args[0], Sequence):
-                got = type(args[0]).__name__ if args else "nothing"
-                raise ShapeError(explain(op.name, "a sequence of arrays", got))
-            given, rest = tuple(args[0]), args[1:]
+            given, more = _sequence(op, args), args[1:]
         else:
-            given, rest = args[:arity], args[arity:]
-        if rest:
-            static = {**dict(zip(static_names, rest, strict=False)), **static}
-        if len(given) < arity or len(rest) > len(static_names) or set(static) - set(static_names):
-            raise TypeError(f"{op.name}: arguments do not fit {op.name}{_signature(call)}")
+            given, more = args[:arity], args[arity:]
+        if more:
+            static = _by_name(call, static_names, more, static)
         data: tuple[Any, ...] = tuple(
-            x._data if type(x) is Tensor else as_operand(op.name, x) for x in given
+            [
+                x._data
+                if type(x) is Tensor
+                else as_operand(op.name, x)
+                if weak
+                else _as_array(op, x)
+                for x in given
+            ]
         )
-        if canonical is not None:
-            data, static = canonical(*data, **static)
-        array = next((type(a) for a in data if hasattr(a, "shape")), float)
         try:
-            out = op.kernels[array](*data, **static)
-        except ValueError:
-            _refuse_shapes(op, data)
+            if canonical is not None:
+                data, static = canonical(*data, **static)
+            array = next((type(a) for a in data if hasattr(a, "shape")), float)
+            out = kernels[array](*data, **static)
+        except TypeError:
+            _check_arguments(call, given, static)
             raise
-        if not any(type(x) is Tensor for x in given):
+        except ValueError as error:
+            if not isinstance(error, ShapeError):
+                _refuse_shapes(op, data)
+            raise
+        if Tensor not in map(type, given):
             return out
+        nodes = tuple([x._node if type(x) is Tensor else 0 for x in given])
         if type(out) is not array:
             out = adapter_of(data[0]).asarray(out)
-        nodes = tuple([x._node if type(x) is Tensor else 0 for x in given])
         tape = state.tape
         if tape is None or not any(nodes) or out.dtype.kind != "f":
             return constant(out)
-        for x, node in zip(given, nodes, strict=False):
-            if node < 0:
-                tape._adopt(x)
-            elif node and x._tape is not tape:
-                _refuse_foreign(op, x)
-        line = user_line() if may_densify else None
-        entries = tape._entries
-        z = object.__new__(Tensor)
-        z._data, z._node, z._tape = out, len(entries), tape
-        entries.append((op, out, data, nodes, static or None, line))
-        return z
+        return _record(op, tape, out, data, given, nodes, static)
 
     return call
+
+
+def _record(
+    op: Primitive,
+    tape: Tape,
+    out: Array,
+    data: tuple[Any, ...],
+    given: Sequence[Any],
+    nodes: tuple[int, ...],
+    static: dict[str, Any],
+) -> Tensor:
+    for x, node in zip(given, nodes, strict=False):
+        if node < 0:
+            tape._adopt(x)
+        elif node and x._tape is not tape:
+            _refuse_foreign(op, x)
+    # An op whose rule may turn a row-sparse gradient dense notes who called it.
+    line = None if op.rows is not None and op.rows.kind == "elementwise" else user_line(3)
+    z: Tensor = object.__new__(Tensor)
+    z._data, z._node, z._tape = out, len(tape._entries), tape
+    tape._entries.append((op, out, data, nodes, static or None, line))
+    return z
+
+
+def _sequence(op: Primitive, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    if not args or isinstance(args[0], Tensor) or not isinstance(args[0], Sequence):
+        got = type(args[0]).__name__ if args else "nothing"
+        raise ShapeError(explain(op.name, "a sequence of arrays", got))
+    return tuple(args[0])
+
+
+def _as_array(op: Primitive, x: Any) -> Array:
+    x = as_operand(op.name, x)
+    return x if hasattr(x, "shape") else adapter_of(x).asarray(x)
+
+
+def _by_name(
+    call: Callable[..., Any], names: list[str], more: tuple[Any, ...], static: dict[str, Any]
+) -> dict[str, Any]:
+    """Static arguments given by position, under their names."""
+    if len(more) > len(names) or any(name in static for name in names[: len(more)]):
+        raise TypeError(f"{call.__name__}: arguments do not fit {call.__name__}{_signature(call)}")
+    return {**dict(zip(names, more, strict=False)), **static}
+
+
+def _check_arguments(
+    call: Callable[..., Any], given: Sequence[Any], static: dict[str, Any]
+) -> None:
+    """After a TypeError: was it a missing or an unknown argument?"""
+    try:
+        inspect.signature(call).bind(*given, **static)
+    except TypeError as error:
+        text = f"{call.__name__}: {error}; write {call.__name__}{_signature(call)}"
+        raise TypeError(text) from None
 
 
 def _signature(call: Callable[..., Any]) -> str:
@@ -328,7 +419,7 @@ def pull(
         g = densify(g)
     return [
         fit(op, k, f(g, out, *args, **static), args[k], out)
-        if wanted[k] and (f := op.vjp_of(k)) is not None
+        if wanted[k] and (f := op.vjp[k]) is not None
         else None
         for k in range(len(args))
     ]

@@ -40,9 +40,9 @@ class Densified(NamedTuple):
     where: str
 
 
-def user_line() -> tuple[str, int]:
-    """File and line of the innermost caller outside this package."""
-    frame = sys._getframe(1)
+def user_line(depth: int = 1) -> tuple[str, int]:
+    """File and line of the innermost caller outside this package, from `depth` frames up."""
+    frame = sys._getframe(depth)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(_HERE):
         frame = frame.f_back
     return frame.f_code.co_filename, frame.f_lineno

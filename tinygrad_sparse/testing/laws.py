@@ -124,8 +124,7 @@ def _guarded(entry: tuple[Any, ...]) -> tuple[Any, ...]:
     def refuse(*args: Any, **static: Any) -> Any:
         raise AssertionError(f"{op.name}: the VJP of an untracked argument was run")
 
-    vjps = [op.vjp_of(k) if parent else refuse for k, parent in enumerate(parents)]
-    vjp = vjps.__getitem__ if op.variadic else tuple(vjps)
+    vjp = tuple(op.vjp[k] if parent else refuse for k, parent in enumerate(parents))
     guarded = Primitive(op.name, op.kernels, vjp, op.rows, op.variadic)
     return (guarded, *entry[1:])
 
