@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+BLOCK = 2**18  # bytes of gradient that an optimizer's formula is run on at a time
+FEW, ROUNDS = 256, 4  # see `sum_duplicates`
 xp = np
 ndarray = np.ndarray
 device = "cpu"
@@ -44,21 +46,44 @@ def take_rows(table: np.ndarray, rows: np.ndarray) -> np.ndarray:
 def sum_duplicates(rows: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Sorted unique rows and, for each, the sum of its values: the only place that sums repeats.
 
-    A stable sort and a segment sum in the order of appearance, so the same input gives the same
-    bits every time. float16 is summed in float32: finite parts may not overflow on the way.
+    A stable sort, then sums in the order of appearance, so the same input gives the same bits every
+    time. float16 is summed in float32: finite parts may not overflow on the way.
     """
     order = np.argsort(rows, kind="stable")
     rows = rows[order]
     first = np.empty(len(rows), dtype=bool)
     first[:1] = True
     np.not_equal(rows[1:], rows[:-1], out=first[1:])
-    values = np.take(values, order, axis=0)
-    if first.all():
-        return rows, values
     starts = np.flatnonzero(first)
+    if len(starts) == len(rows):
+        return rows, np.take(values, order, axis=0)
     wide = np.float32 if values.dtype == np.float16 else values.dtype
-    sums = np.add.reduceat(values, starts, axis=0, dtype=wide)
+    if len(starts) <= FEW:
+        sums = np.add.reduceat(np.take(values, order, axis=0), starts, axis=0, dtype=wide)
+    else:
+        sums = _sum_runs(values, order, starts, wide)
     return rows[starts], sums.astype(values.dtype, copy=False)
+
+
+def _sum_runs(values: np.ndarray, order: np.ndarray, starts: np.ndarray, wide: Any) -> np.ndarray:
+    """Sums of the runs of ``values[order]`` that begin at `starts`.
+
+    `reduceat` pays for each run; most runs are short. So the first few members of all runs are
+    added one member at a time, and `reduceat` gets what is left of the long ones.
+    """
+    counts = np.diff(starts, append=len(order))
+    sums = np.take(values, order[starts], axis=0).astype(wide, copy=False)
+    runs = np.flatnonzero(counts > 1)
+    for done in range(1, ROUNDS):
+        sums[runs] += np.take(values, order[starts[runs] + done], axis=0)
+        runs = runs[counts[runs] > done + 1]
+    if len(runs):
+        left = counts[runs] - ROUNDS
+        ends = np.cumsum(left)
+        members = np.arange(ends[-1]) + np.repeat(starts[runs] + ROUNDS - (ends - left), left)
+        tails = np.take(values, order[members], axis=0)
+        sums[runs] += np.add.reduceat(tails, ends - left, axis=0, dtype=wide)
+    return sums
 
 
 def scatter_add_rows(table: np.ndarray, rows: np.ndarray, values: np.ndarray) -> np.ndarray:
@@ -81,5 +106,26 @@ def update_rows(
     slots: list[np.ndarray],
     hyper: dict[str, Any],
 ) -> list[np.ndarray]:
-    """The new rows of `table` and of its `slots` under an optimizer's formula; writes nothing."""
-    return list(formula(table[rows], g, *(slot[rows] for slot in slots), **hyper))
+    """The new rows of `table` and of its `slots` under an optimizer's formula; writes nothing.
+
+    `rows` is an index of the first axis, or of several, or ``...`` for every row.
+    """
+    n = len(g) if g.ndim else 1
+    size = max(1, BLOCK // max(1, g.nbytes // max(1, n)))
+    if n <= size:
+        return list(formula(table[rows], g, *(slot[rows] for slot in slots), **hyper))
+    # Block by block the formula's temporaries stay in the cache, and are few.
+    arrays = [table, *slots]
+    lead = table.ndim - g.ndim + 1  # axes that address a row
+    new = [np.empty((n, *a.shape[lead:]), a.dtype) for a in arrays]
+    for start in range(0, n, size):
+        part = slice(start, start + size)
+        mine = part if rows is ... else _part(rows, part)
+        p, *state = (a[mine] for a in arrays)
+        for whole, block in zip(new, formula(p, g[part], *state, **hyper), strict=True):
+            whole[part] = block
+    return new
+
+
+def _part(rows: Any, part: slice) -> Any:
+    return tuple(r[part] for r in rows) if isinstance(rows, tuple) else rows[part]
