@@ -17,7 +17,7 @@ FLOORS = {
     "errors": 0,
     "backend": 1,
     "slices": 2,
-    **dict.fromkeys(["tensor", "tape", "rules", "primitive", "backward"], 3),
+    **dict.fromkeys(["report", "tensor", "tape", "rules", "primitive", "backward"], 3),
     "ops": 4,
     **dict.fromkeys(["optim", "nn", "checkpoint", "distributed"], 5),
     **dict.fromkeys(["testing", "viz", "__main__"], 6),

@@ -6,6 +6,8 @@ is one loop over it: no sort, no recursion, each node once.
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from functools import partial, wraps
@@ -23,6 +25,7 @@ from tinygrad_sparse.errors import (
     explain,
 )
 from tinygrad_sparse.primitive import fit, primitive, pull
+from tinygrad_sparse.report import Cost
 from tinygrad_sparse.rules import elementwise
 from tinygrad_sparse.slices import (
     Gradient,
@@ -121,14 +124,23 @@ class GradStore:
         """Bytes that the gradients hold."""
         return sum(g.nbytes for g in self._grads.values())
 
-    def norm(self) -> float:
-        """The 2-norm over all gradients together, repeated rows summed first."""
-        squares = 0.0
-        for g in self._grads.values():
-            _, values = touched(g)
-            flat = np.asarray(unwrap(values), dtype=np.float64).ravel()
-            squares += float(flat @ flat)
-        return squares**0.5
+    def norm(self, ord: float = 2) -> float:
+        """The p-norm over all gradients together, repeated rows summed first; `ord` may be inf.
+
+        Computed in float64 and scaled by the largest element, so that squares do not overflow.
+        """
+        if not ord > 0:
+            raise ShapeError(explain("norm", "ord > 0, or inf", repr(ord)))
+        flat = [self._flat(g) for g in self._grads.values()]
+        top = max((float(abs(v).max()) for v in flat if v.size), default=0.0)
+        if ord == math.inf or not 0.0 < top < math.inf:
+            return top
+        return top * float(sum(float(((abs(v) / top) ** ord).sum()) for v in flat)) ** (1 / ord)
+
+    @staticmethod
+    def _flat(g: Gradient) -> np.ndarray:
+        values = unwrap(touched(g)[1])
+        return adapter_of(values).to_host(values).astype(np.float64).ravel()
 
     def __repr__(self) -> str:
         shown = ", ".join(
@@ -163,9 +175,10 @@ class GradStore:
 
     def to_dense(self) -> GradStore:
         """The same store with every gradient dense."""
-        return self._map(densify)
+        return self.map(densify)
 
-    def _map(self, f: Callable[[Gradient], Gradient]) -> GradStore:
+    def map(self, f: Callable[[Gradient], Gradient]) -> GradStore:
+        """A new store with f of each gradient; f keeps shape and dtype."""
         new = GradStore()
         new._lost = self._lost
         for p, g in self.items():
@@ -173,18 +186,18 @@ class GradStore:
         return new
 
     def __mul__(self, c: float) -> GradStore:
-        return self._map(lambda g: g * c)
+        return self.map(lambda g: g * c)
 
     __rmul__ = __mul__
 
     def __truediv__(self, c: float) -> GradStore:
-        return self._map(lambda g: g / c)
+        return self.map(lambda g: g / c)
 
     def __add__(self, other: GradStore) -> GradStore:
         """Accumulation over micro-batches: row-sparse gradients stay so."""
         if type(other) is not GradStore:
             return NotImplemented
-        new = self._map(lambda g: g)
+        new = self.map(lambda g: g)
         for p, g in other.items():
             new[p] = new._grads[p.id] + g if p.id in new._grads else g
         return new
@@ -200,7 +213,7 @@ def backward(tape: Tape, loss: Tensor, seed: Any, create_graph: bool) -> GradSto
     keep = create_graph or tape.persistent
     try:
         tape._spent = tape._spent or not keep
-        cotangents = reverse(tape, loss._node, g, 0, create_graph, keep)
+        cotangents = _run(tape, loss._node, 0, g, create_graph, keep)
         store = GradStore()
         for node, (leaf, _) in tape._leaves.items():
             if node in cotangents:
@@ -282,15 +295,21 @@ def _as_seed(loss: Tensor, seed: Any, create_graph: bool) -> Any:
 
 
 def reverse(
-    tape: Tape, start: int, seed: Any, stop: int, create_graph: bool, keep: bool
-) -> dict[int, Gradient]:
-    """Cotangents after running the tape's entries from `start` down to, but without, `stop`.
+    tape: Tape,
+    cotangents: dict[int, Gradient],
+    start: int,
+    stop: int,
+    create_graph: bool,
+    keep: bool,
+    owned: set[int],
+) -> None:
+    """Run the tape's entries from `start` down to, but without, `stop`.
 
-    Keyed by node: parameters (negative), and whatever lies at or below `stop`. A cotangent is
-    dropped as soon as it was pulled back, and an entry too unless `keep`.
+    `cotangents` is keyed by node, and holds one for `start`; left in it are those of parameters
+    (negative) and of whatever lies at or below `stop`. A cotangent is dropped as soon as it was
+    pulled back, and an entry too unless `keep`. `owned` lists the nodes whose sum is a buffer that
+    only this loop has seen.
     """
-    cotangents: dict[int, Gradient] = {start: seed}
-    owned: set[int] = set()  # nodes whose sum is a buffer that only this loop has seen
     entries = tape._entries
     op: Any = None
     c: Gradient = None
@@ -349,6 +368,25 @@ def reverse(
             got = ", ".join(describe(a) for a in args)
             error.add_note(f"in the VJP of {op.name}, argument {k}; its arguments: {got}")
         raise
+
+
+def _run(
+    tape: Tape, start: int, stop: int, seed: Gradient, create_graph: bool, keep: bool
+) -> dict[int, Gradient]:
+    """The cotangents that `reverse` leaves; entry by entry where the tape keeps figures."""
+    cotangents: dict[int, Gradient] = {start: seed}
+    owned: set[int] = set()
+    if tape._costs is None:
+        reverse(tape, cotangents, start, stop, create_graph, keep, owned)
+        return cotangents
+    for node in range(start, stop, -1):
+        if node in cotangents:
+            op, g, before = tape._entries[node][0], cotangents[node], len(tape.densified)
+            began = time.perf_counter()
+            reverse(tape, cotangents, node, node - 1, create_graph, keep, owned)
+            seconds = time.perf_counter() - began
+            densified = sum(record.nbytes for record in tape.densified[before:])
+            tape._costs.setdefault(op.name, Cost()).add(g, densified, seconds)
     return cotangents
 
 
@@ -448,7 +486,7 @@ def value_and_grad(
         if value._tape is tape:
             _check_call(tape, value, create_graph=nested)
             seed = _as_seed(value, None, create_graph=nested)
-            cotangents = reverse(tape, value._node, seed, max(nodes), nested, keep=nested)
+            cotangents = _run(tape, value._node, max(nodes), seed, nested, keep=nested)
         grads = tuple(
             cotangents[node] if node in cotangents else adapter_of(x._data).xp.zeros_like(x._data)
             for node, x in zip(nodes, (inputs[i] for i in numbers), strict=True)

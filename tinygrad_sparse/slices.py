@@ -287,6 +287,16 @@ def touched(g: Gradient) -> tuple[Any, Array]:
     return merged.indices, merged.values
 
 
+def map_rows(g: Gradient, f: Callable[[Array], Array]) -> Gradient:
+    """`f` of the rows of `g`, repeats summed first, so that `f` need not be linear; f(0) is 0."""
+    if type(g) is not IndexedSlices:
+        return f(g)
+    merged = g.coalesce()
+    new = rows_of(merged.indices, f(merged.values), g.shape, g.lead)
+    new._merged = new
+    return new
+
+
 def densify(g: Gradient) -> Array:
     """`g` as a dense array, whatever it is."""
     return g.to_dense() if type(g) is IndexedSlices else g

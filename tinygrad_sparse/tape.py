@@ -1,8 +1,8 @@
 """Tape: the list of what was computed, and the switch that says whether to keep it. Floor 3.
 
-May import `errors` only; the reverse loop that reads it is in `backward`. Entries hold arrays and
-numbers, never the Tensors they made, so a tape has no reference cycle: it is freed, however long,
-the moment its last Tensor and its last name go.
+May import `errors` and `report`; the reverse loop that reads it is in `backward`. Entries hold
+arrays and numbers, never the Tensors they made, so a tape has no reference cycle: it is freed,
+however long, the moment its last Tensor and its last name go.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tinygrad_sparse.errors import DensifyWarning, SparsityError, TapeError, explain
+from tinygrad_sparse.report import Cost, table
 
 if TYPE_CHECKING:
     from tinygrad_sparse.backward import GradStore
@@ -54,7 +55,8 @@ class Tape:
     `densify` says what happens when a row-sparse gradient meets an op that cannot keep it sparse:
     ``"warn"`` (a DensifyWarning, once a line, above 16 MiB), ``"allow"`` or ``"raise"``
     (SparsityError). Whatever it is, `densified` lists each one. With ``persistent=True``
-    `backward` may be called again; otherwise the saved values are freed on the way.
+    `backward` may be called again; otherwise the saved values are freed on the way. With
+    ``profile=True`` it keeps figures for `report`.
 
     >>> import numpy as np, tinygrad_sparse as ts
     >>> W = ts.parameter(np.ones((5, 2)))
@@ -64,12 +66,15 @@ class Tape:
     array([[4., 4.]])
     """
 
-    def __init__(self, densify: str = "warn", *, persistent: bool = False) -> None:
+    def __init__(
+        self, densify: str = "warn", *, persistent: bool = False, profile: bool = False
+    ) -> None:
         if densify not in ("warn", "allow", "raise"):
             raise TapeError(explain("Tape", "densify='warn', 'allow' or 'raise'", repr(densify)))
         self.densify = densify
         self.persistent = persistent
         self.densified: list[Densified] = []
+        self._costs: dict[str, Cost] | None = {} if profile else None
         # (op, out, args, parents, static, line); entry 0 is a placeholder, for 0 means "constant"
         self._entries: list[Any] = [None]
         self._leaves: dict[int, tuple[Tensor, int]] = {}  # parameter and its version at first use
@@ -126,6 +131,24 @@ class Tape:
         from tinygrad_sparse.backward import backward
 
         return backward(self, loss, seed, create_graph)
+
+    def report(self) -> str:
+        """A table of what the backward passes did by op: rows kept, bytes densified, time.
+
+        >>> import numpy as np, tinygrad_sparse as ts
+        >>> W = ts.parameter(np.ones((1000, 2)))
+        >>> with ts.Tape(profile=True) as tape:
+        ...     loss = (ts.ops.tanh(W)[[3, 5]] ** 2).sum()
+        >>> grads = tape.backward(loss)
+        >>> print(tape.report())  # doctest: +ELLIPSIS
+        op                 calls  sparse   rows kept       of rows  densified bytes  backward ms
+        ...
+        all                    4       1           2         1,000                0        ...
+        """
+        if self._costs is None:
+            hint = "write Tape(profile=True)"
+            raise TapeError(explain("report", "a Tape that keeps figures", repr(self), hint))
+        return table(self._costs)
 
     def _adopt(self, leaf: Tensor) -> None:
         """Note a parameter's version at its first use: a later change makes backward refuse."""
