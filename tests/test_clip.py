@@ -1,0 +1,73 @@
+"""Clipping works on coalesced rows and keeps them rows."""
+
+import numpy as np
+import pytest
+
+import tinygrad_sparse as ts
+from tinygrad_sparse import optim
+from tinygrad_sparse.errors import TinygradSparseError
+
+
+@pytest.fixture
+def store():
+    """Row 3 of a table twice, [3, 4] + [3, 4], and a dense gradient [6, 8]."""
+    W, b = ts.parameter(np.zeros((5, 2))), ts.parameter(np.zeros(2))
+    grads = ts.GradStore()
+    grads[W] = ts.IndexedSlices([3, 3], np.array([[3.0, 4.0], [3.0, 4.0]]), (5, 2))
+    grads[b] = np.array([6.0, 8.0])
+    return W, b, grads
+
+
+def test_norm_sums_repeats_first(store):
+    _, _, grads = store
+    assert grads.norm() == pytest.approx(np.hypot(10, 10))
+    assert grads.norm(1) == pytest.approx(28)
+    assert grads.norm(np.inf) == 8
+
+
+def test_norm_of_huge_and_tiny_gradients():
+    b = ts.parameter(np.zeros(2))
+    grads = ts.GradStore()
+    for size in (1e-200, 1e200):
+        grads[b] = np.full(2, size)
+        assert grads.norm() == pytest.approx(size * 2**0.5)
+
+
+@pytest.mark.parametrize("ord", [1, 2, 3, np.inf])
+def test_norm_clip_scales_everything_by_one_factor(store, ord):
+    W, b, grads = store
+    clipped = optim.clip_grad_norm(grads, 1.0, ord)
+    assert clipped.norm(ord) == pytest.approx(1.0)
+    np.testing.assert_allclose(clipped[b] / clipped[W].coalesce().values[0], 1.0)
+    assert isinstance(clipped[W], ts.IndexedSlices)
+    assert optim.clip_grad_norm(grads, 1e6) is grads
+
+
+def test_norm_clip_of_zero_and_of_nonsense():
+    b = ts.parameter(np.zeros(2))
+    grads = ts.GradStore()
+    grads[b] = np.zeros(2)
+    np.testing.assert_array_equal(optim.clip_grad_norm(grads, 1.0)[b], 0)
+    grads[b] = np.array([np.inf, 0])
+    with pytest.raises(TinygradSparseError, match="clip_grad_norm: expected a finite norm"):
+        optim.clip_grad_norm(grads, 1.0)
+    with pytest.raises(TinygradSparseError, match="expected a bound > 0, got 0"):
+        optim.clip_grad_rows(grads, 0)
+
+
+def test_value_clip_sees_the_sum(store):
+    W, b, grads = store
+    clipped = optim.clip_grad_value(grads, 7.0)
+    np.testing.assert_array_equal(clipped[W].indices, [3])
+    np.testing.assert_array_equal(clipped[W].values, [[6, 7]])
+    np.testing.assert_array_equal(clipped[b], [6, 7])
+
+
+def test_row_clip_caps_long_rows_and_leaves_short_ones():
+    W = ts.parameter(np.zeros((5, 2), np.float32))
+    rows = np.array([[3, 4], [0.3, 0.4], [0, 0]], np.float32)
+    grads = ts.GradStore()
+    grads[W] = ts.IndexedSlices([4, 1, 0], rows, (5, 2))
+    clipped = optim.clip_grad_rows(grads, 1.0)[W]
+    assert clipped.dtype == np.float32
+    np.testing.assert_allclose(clipped.to_dense()[[4, 1, 0]], [[0.6, 0.8], [0.3, 0.4], [0, 0]])
