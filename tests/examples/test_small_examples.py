@@ -1,0 +1,40 @@
+"""The one-file examples learn what they claim to, on less."""
+
+import numpy as np
+import pytest
+
+from examples import glove, tied_language_model
+from examples.word2vec.vocabulary import Text
+
+BLOCK = 5  # words of one topic follow each other; V = 4 topics of 5 words
+
+
+@pytest.fixture(scope="module")
+def text():
+    rng = np.random.default_rng(0)
+    topics = rng.integers(0, 4, 800)
+    ids = (topics[:, None] * BLOCK + rng.integers(0, BLOCK, (800, 12))).ravel()
+    return Text(ids, np.arange(801) * 12)
+
+
+def test_glove_counts_by_distance():
+    i, j, count = glove.cooccurrences(Text(np.array([0, 1, 1, 0]), np.array([0, 3, 4])), window=2)
+    found = {(a, b): c for a, b, c in zip(i.tolist(), j.tolist(), count.tolist(), strict=True)}
+    assert found == {(0, 1): 1.5, (1, 0): 1.5, (1, 1): 2.0}
+
+
+def test_glove_learns_topics(text):
+    vectors, losses = glove.train(text, 20, d=8, steps=200, batch=256)
+    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    same = np.arange(20)[:, None] // BLOCK == np.arange(20) // BLOCK
+    cosines = unit @ unit.T
+    assert cosines[same].mean() > cosines[~same].mean() + 0.5
+    assert np.mean(losses[-20:]) < 0.2 * np.mean(losses[:5])
+
+
+def test_the_tied_model_beats_frequency_and_records_one_dense_buffer(text):
+    tied, unigram, tape = tied_language_model.train(text, 20, d=8, steps=150, batch=64)
+    assert tied < 0.5 * unigram
+    (record,) = tape.densified
+    assert record.shape == (20, 8)
+    assert "tied_language_model.py" in record.where
