@@ -18,6 +18,7 @@ that answers None, which means "not row by row for these shapes".
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -31,6 +32,11 @@ class RowRule(NamedTuple):
     kind: str
     roles: Callable[[int, Shape, list[Shape], dict[str, Any]], Roles] | None = None
     remap: tuple[Callable[..., Any] | None, ...] | Callable[[int], Callable[..., Any]] | None = None
+    words: str = ""  # for the documentation, where the kind does not say it all
+
+    def describe(self) -> str:
+        """The rule in words: what the documentation shows."""
+        return f"{self.kind}: {self.words}" if self.words else self.kind
 
 
 class Kink(NamedTuple):
@@ -77,7 +83,13 @@ def rowwise(letters: str, when: Callable[..., bool] | None = None) -> RowRule:
                 return None
         return full
 
-    return RowRule("rowwise", roles)
+    condition = first_line(when) if when is not None else ""
+    return RowRule("rowwise", roles, words=f"({', '.join(letters)}) {condition}".strip())
+
+
+def first_line(f: Callable[..., Any]) -> str:
+    """What a function's docstring says first."""
+    return (inspect.getdoc(f) or "").partition("\n")[0].rstrip(".")
 
 
 def reindexed(*remap: Callable[..., Any] | None, variadic: bool = False) -> RowRule:
@@ -86,9 +98,11 @@ def reindexed(*remap: Callable[..., Any] | None, variadic: bool = False) -> RowR
     `g` is IndexedSlices; the answer is the argument's cotangent with ids rewritten, or None where
     that cannot be done. With ``variadic=True`` one function makes f from the argument's number.
     """
-    return RowRule("reindexed", remap=remap[0] if variadic else remap)  # type: ignore[arg-type]
+    words = "; ".join(filter(None, (first_line(f) for f in remap if f is not None)))
+    moves: Any = remap[0] if variadic else remap
+    return RowRule("reindexed", remap=moves, words=words)
 
 
 def fixed_axes(lead: int, out: Shape, *shapes: Shape, axis: tuple[int, ...], **_: Any) -> bool:
-    """`when` for ops along `axis`: the rows stay apart if no row axis takes part."""
+    """if no row axis is among `axis`"""
     return all(a >= lead for a in axis)
