@@ -81,11 +81,10 @@ class IndexedSlices:
 
     def _join(self) -> None:
         if len(self._parts) > 1:
-            xp = adapter_of(self._parts[0][0]).xp
-            values = [v for _, v in self._parts]
+            rows, values = zip(*self._parts, strict=True)
             recorded = next((v for v in values if type(v) is not np.ndarray), values[0])
             joined = adapter_of(recorded).xp.concatenate(values)
-            self._parts = [(xp.concatenate([r for r, _ in self._parts]), joined)]
+            self._parts = [read_only(adapter_of(rows[0]).xp.concatenate(rows), joined)]
 
     @property
     def dtype(self) -> np.dtype:
@@ -136,7 +135,7 @@ class IndexedSlices:
             if self.is_coalesced:
                 self._merged = self
             else:
-                rows, sums = adapter_of(values).sum_duplicates(indices, values)
+                rows, sums = read_only(*adapter_of(values).sum_duplicates(indices, values))
                 merged = rows_of(rows, sums, self.shape, self.lead)
                 merged._merged = merged
                 self._merged = merged
@@ -294,11 +293,16 @@ def finer(g: IndexedSlices, lead: int) -> IndexedSlices:
 
 def sealed(g: Gradient) -> Gradient:
     """`g` with its arrays read-only: a cotangent that no rule changed shares memory with others."""
-    if type(g) is IndexedSlices:
-        return g._map(sealed)
-    view = adapter_of(g).asarray(g).view()
-    view.flags.writeable = False
-    return view
+    if type(g) is not IndexedSlices:
+        return adapter_of(g).read_only(g)
+    new: IndexedSlices = object.__new__(IndexedSlices)
+    new._set([read_only(*part) for part in g._parts], g.shape, g.lead)
+    return new
+
+
+def read_only(rows: Array, values: Array) -> tuple[Array, Array]:
+    """Both so that they cannot be written to: they are kept for the next one who asks."""
+    return adapter_of(rows).read_only(rows), adapter_of(values).read_only(values)
 
 
 def touched(g: Gradient) -> tuple[Any, Array]:
