@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from functools import partial, wraps
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from tinygrad_sparse.errors import (
     DtypeError,
     MissingGradientError,
     ShapeError,
+    SparsityError,
     TapeError,
     TinygradSparseError,
     explain,
@@ -54,6 +56,7 @@ class GradStore:
     """
 
     __slots__ = ("_grads", "_lost", "_params")
+    __array_ufunc__ = None  # a NumPy number on the left of an operator defers to us
 
     def __init__(self) -> None:
         self._params: dict[int, Tensor] = {}
@@ -75,12 +78,15 @@ class GradStore:
         return self._params[id] if id in self._params else self._missing(f"id {id}", id)
 
     def __getitem__(self, p: Tensor) -> Gradient:
-        if p.id not in self._grads:
-            self._missing(f"{p.name} {p.shape}", p.id)
-        return self._grads[p.id]
+        id = _id_of(p)
+        if id not in self._grads:
+            self._missing(f"{p.name} {p.shape}", id, leaf=p._node < 0)
+        return self._grads[id]
 
-    def _missing(self, what: str, id: int) -> Any:
-        if id in self._lost:
+    def _missing(self, what: str, id: int, leaf: bool = True) -> Any:
+        if not leaf:
+            why = f"{what}, which is not a parameter"
+        elif id in self._lost:
             why = f"{what}: it went into {self._lost[id]}, whose result the loss does not depend on"
         else:
             why = f"{what}, which no op of this Tape used as a tracked tensor"
@@ -94,7 +100,7 @@ class GradStore:
         )
 
     def __contains__(self, p: Tensor) -> bool:
-        return p.id in self._grads
+        return _id_of(p) in self._grads
 
     def __iter__(self) -> Iterator[Tensor]:
         return (self._params[id] for id in self.get_ids())
@@ -108,7 +114,7 @@ class GradStore:
 
     def get(self, p: Tensor, default: Any = None) -> Gradient:
         """The gradient of p, or `default` if it got none."""
-        return self._grads.get(p.id, default)
+        return self._grads.get(_id_of(p), default)
 
     def touched_rows(self, p: Tensor) -> np.ndarray | None:
         """Sorted unique int64 rows with a gradient, zero or not; None if the gradient is dense."""
@@ -152,8 +158,9 @@ class GradStore:
     # -- changing ----------------------------------------------------------------------------
 
     def __setitem__(self, p: Tensor, g: Gradient) -> None:
-        if type(p) is not Tensor or p._node >= 0:
-            raise TapeError(explain("GradStore", "a parameter as key", repr(type(p).__name__)))
+        id = _id_of(p)
+        if p._node >= 0:
+            raise TapeError(explain("GradStore", "a parameter as key", f"{p.name} {p.shape}"))
         if not hasattr(g, "shape") or tuple(g.shape) != p.shape:
             raise ShapeError(
                 explain("GradStore", f"a gradient of shape {p.shape} for {p.name}", describe(g))
@@ -162,12 +169,12 @@ class GradStore:
             raise DtypeError(
                 explain("GradStore", f"a gradient of {p.dtype} for {p.name}", str(g.dtype))
             )
-        self._params[p.id] = p
-        self._grads[p.id] = g
+        self._params[id] = p
+        self._grads[id] = sealed(g)
 
     def pop(self, p: Tensor, *default: Any) -> Gradient:
         """Take the gradient of p out."""
-        if p.id not in self._grads and default:
+        if default and p not in self:
             return default[0]
         g = self[p]
         del self._grads[p.id], self._params[p.id]
@@ -186,21 +193,39 @@ class GradStore:
         return new
 
     def __mul__(self, c: float) -> GradStore:
-        return self.map(lambda g: g * c)
+        factor = _factor("*", c)
+        return self.map(lambda g: g * factor)
 
     __rmul__ = __mul__
 
     def __truediv__(self, c: float) -> GradStore:
-        return self.map(lambda g: g / c)
+        factor = _factor("/", c)
+        return self.map(lambda g: g / factor)
 
     def __add__(self, other: GradStore) -> GradStore:
         """Accumulation over micro-batches: row-sparse gradients stay so."""
         if type(other) is not GradStore:
             return NotImplemented
         new = self.map(lambda g: g)
+        new._lost = {**other._lost, **self._lost}
         for p, g in other.items():
-            new[p] = new._grads[p.id] + g if p.id in new._grads else g
+            new[p] = accumulate(new[p], g, owned=False) if p in new else g
         return new
+
+
+def _id_of(p: Any) -> int:
+    if type(p) is not Tensor:
+        raise TapeError(explain("GradStore", "a parameter as key", repr(p)))
+    return p.id
+
+
+def _factor(sign: str, c: Any) -> Any:
+    """`c` as what scales a gradient of any dtype without widening it."""
+    if isinstance(c, Real):
+        return float(c)
+    if getattr(c, "shape", None) != () or c.dtype.kind not in "fiu":
+        raise SparsityError(explain(f"GradStore {sign}", "a real number", describe(c)))
+    return c if type(c) is Tensor else c.item()
 
 
 # -- the reverse loop --------------------------------------------------------------------------
@@ -218,7 +243,7 @@ def backward(tape: Tape, loss: Tensor, seed: Any, create_graph: bool) -> GradSto
         for node, (leaf, _) in tape._leaves.items():
             if node in cotangents:
                 store._params[-node] = leaf
-                store._grads[-node] = cotangents[node] if create_graph else sealed(cotangents[node])
+                store._grads[-node] = sealed(cotangents[node])
         if len(store) < len(tape._leaves):
             store._lost = _consumers(tape, cotangents)
         return store
@@ -283,7 +308,7 @@ def _as_seed(loss: Tensor, seed: Any, create_graph: bool) -> Any:
         if seed.shape != loss.shape or seed.dtype != data.dtype:
             got = f"{seed.dtype} {seed.shape}"
             raise ShapeError(explain("backward", f"a seed like {describe(data)}", got))
-        return seed
+        return seed._map(partial(_seed_values, create_graph=create_graph))
     else:
         g = adapter_of(data).asarray(unwrap(seed))
         if g.shape != loss.shape or g.dtype.kind not in "fiub":
@@ -292,6 +317,14 @@ def _as_seed(loss: Tensor, seed: Any, create_graph: bool) -> Any:
             return seed if g.dtype == data.dtype else seed.astype(data.dtype)  # type: ignore[attr-defined]
         g = g.astype(data.dtype, copy=True)
     return constant(g) if create_graph else g
+
+
+def _seed_values(v: Any, create_graph: bool) -> Any:
+    if create_graph and type(v) is Tensor:
+        return v
+    data = unwrap(v)
+    own = adapter_of(data).copy(data)
+    return constant(own) if create_graph else own
 
 
 def reverse(

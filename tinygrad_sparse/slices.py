@@ -8,6 +8,7 @@ first. The values may be Tensors: then everything here is recorded, which is how
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -37,7 +38,7 @@ class IndexedSlices:
     __array_priority__ = 1000
 
     def __init__(self, indices: Any, values: Array, shape: tuple[int, ...], lead: int = 1) -> None:
-        shape = tuple(int(n) for n in shape)
+        shape = dense_shape(shape)
         if not 1 <= lead <= len(shape):
             raise ShapeError(
                 explain("IndexedSlices", f"1 <= lead <= {len(shape)} for shape {shape}", str(lead))
@@ -80,10 +81,10 @@ class IndexedSlices:
 
     def _join(self) -> None:
         if len(self._parts) > 1:
-            xp = adapter_of(self._parts[0][0]).xp
-            values = [v for _, v in self._parts]
-            joined = adapter_of(values[0]).xp.concatenate(values)
-            self._parts = [(xp.concatenate([r for r, _ in self._parts]), joined)]
+            rows, values = zip(*self._parts, strict=True)
+            recorded = next((v for v in values if type(v) is not np.ndarray), values[0])
+            joined = adapter_of(recorded).xp.concatenate(values)
+            self._parts = [read_only(adapter_of(rows[0]).xp.concatenate(rows), joined)]
 
     @property
     def dtype(self) -> np.dtype:
@@ -134,7 +135,7 @@ class IndexedSlices:
             if self.is_coalesced:
                 self._merged = self
             else:
-                rows, sums = adapter_of(values).sum_duplicates(indices, values)
+                rows, sums = read_only(*adapter_of(values).sum_duplicates(indices, values))
                 merged = rows_of(rows, sums, self.shape, self.lead)
                 merged._merged = merged
                 self._merged = merged
@@ -149,9 +150,16 @@ class IndexedSlices:
         return flat.reshape(self.shape)
 
     def norm(self) -> Array:
-        """The 2-norm of the gradient, √(Σ g²), after summing repeats."""
+        """The 2-norm of the gradient, √(Σ g²), after summing repeats; its slope at 0 is 0.
+
+        float16 squares are summed in float32: the norm may be in range where a square is not.
+        """
         values = self.coalesce().values
-        return adapter_of(values).xp.sqrt((values * values).sum())
+        xp = adapter_of(values).xp
+        wide = values.astype(np.float32) if self.dtype == np.float16 else values
+        total = (wide * wide).sum()
+        root = xp.where(total > 0, xp.sqrt(xp.where(total > 0, total, 1.0)), total)
+        return root.astype(self.dtype)
 
     def astype(self, dtype: Any) -> IndexedSlices:
         """The same rows with values of another dtype."""
@@ -199,6 +207,17 @@ class IndexedSlices:
             raise ShapeError(explain("IndexedSlices +", f"shape {self.shape}", f"{other.shape}"))
 
 
+def dense_shape(shape: Any) -> tuple[int, ...]:
+    """`shape` as Python integers, none negative."""
+    try:
+        numbers = tuple(operator.index(n) for n in shape)
+    except TypeError:
+        numbers = (-1,)
+    if any(n < 0 for n in numbers):
+        raise ShapeError(explain("IndexedSlices", "a shape: a tuple of sizes", repr(shape)))
+    return numbers
+
+
 def rows_of(indices: Array, values: Array, shape: tuple[int, ...], lead: int = 1) -> IndexedSlices:
     """IndexedSlices without the checks of its constructor, for ids that passed them already."""
     new: IndexedSlices = object.__new__(IndexedSlices)
@@ -206,12 +225,12 @@ def rows_of(indices: Array, values: Array, shape: tuple[int, ...], lead: int = 1
     return new
 
 
-def check_scalar(operator: str, scalar: Any) -> None:
+def check_scalar(sign: str, scalar: Any) -> None:
     """Only a scalar treats every row alike, whichever rows are there."""
     if getattr(scalar, "ndim", 0) != 0 or type(scalar) is IndexedSlices:
         raise SparsityError(
             explain(
-                f"IndexedSlices {operator}",
+                f"IndexedSlices {sign}",
                 "a scalar",
                 repr(scalar) if type(scalar) is IndexedSlices else describe(scalar),
                 "scale .values row by row, or write .to_dense()",
@@ -257,7 +276,9 @@ def accumulate(total: Gradient, g: Gradient, owned: bool) -> Gradient:
 def add_rows(dense: Array, g: IndexedSlices) -> Array:
     """`dense` with the rows of `g` added: in place for an array that the caller owns."""
     values = g.values
-    flat = dense.reshape((-1, *g.shape[g.lead :]))
+    if type(values) is not type(dense):  # a constant and a recorded one: the sum is recorded
+        return dense + g.to_dense()
+    flat = dense.reshape((math.prod(g.shape[: g.lead]), *g.shape[g.lead :]))
     return adapter_of(values).scatter_add_rows(flat, g.indices, values).reshape(g.shape)
 
 
@@ -267,16 +288,21 @@ def finer(g: IndexedSlices, lead: int) -> IndexedSlices:
         return g
     inner = math.prod(g.shape[g.lead : lead])
     indices = (g.indices[:, None] * inner + np.arange(inner)).reshape(-1)
-    return rows_of(indices, g.values.reshape((-1, *g.shape[lead:])), g.shape, lead)
+    return rows_of(indices, g.values.reshape((len(indices), *g.shape[lead:])), g.shape, lead)
 
 
 def sealed(g: Gradient) -> Gradient:
     """`g` with its arrays read-only: a cotangent that no rule changed shares memory with others."""
-    if type(g) is IndexedSlices:
-        return g._map(sealed)
-    view = adapter_of(g).asarray(g).view()
-    view.flags.writeable = False
-    return view
+    if type(g) is not IndexedSlices:
+        return adapter_of(g).read_only(g)
+    new: IndexedSlices = object.__new__(IndexedSlices)
+    new._set([read_only(*part) for part in g._parts], g.shape, g.lead)
+    return new
+
+
+def read_only(rows: Array, values: Array) -> tuple[Array, Array]:
+    """Both so that they cannot be written to: they are kept for the next one who asks."""
+    return adapter_of(rows).read_only(rows), adapter_of(values).read_only(values)
 
 
 def touched(g: Gradient) -> tuple[Any, Array]:

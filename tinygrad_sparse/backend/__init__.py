@@ -64,10 +64,17 @@ def describe(x: Array) -> str:
 def row_ids(op: str, ids: Any, size: int, context: str = "") -> Array:
     """`ids` as int64 in [0, size), negative ones counted from the end; any rank, any integer dtype.
 
-    Raises RowIndexError for anything else, before the caller has recorded or changed a thing. Ids
-    never pass through a float: float32 cannot tell row 16,777,216 from 16,777,217.
+    A copy: who fills the same array with the next batch must not change what was checked here, and
+    what a Tape keeps. Raises RowIndexError for anything else, before the caller has recorded or
+    changed a thing. Ids never pass through a float: float32 cannot tell row 16,777,216 from
+    16,777,217.
     """
-    ids = np.asarray(ids) if type(ids) not in _ADAPTERS else ids
+    fresh = isinstance(ids, (list, tuple))
+    if type(ids) not in _ADAPTERS:
+        try:
+            ids = np.asarray(ids)
+        except ValueError as error:  # lists of different lengths
+            raise RowIndexError(explain(op, "integer ids", f"{ids!r}{context}")) from error
     if ids.dtype.kind not in "iu":
         if ids.size or ids.dtype != np.float64:  # NumPy makes [] float64; no id is lost in it
             boolean = ids.dtype.kind == "b"
@@ -88,7 +95,7 @@ def row_ids(op: str, ids: Any, size: int, context: str = "") -> Array:
                     f"{int(flat[at])} at position {at} (ids {describe(ids)}{context})",
                 )
             )
-        ids = ids.astype(np.int64)
+        ids, fresh = ids.astype(np.int64), True
         if low < 0:
             ids = np.where(ids < 0, ids + size, ids)
-    return ids.astype(np.int64, copy=False)
+    return ids.astype(np.int64, copy=not fresh)

@@ -28,6 +28,13 @@ def copy(x: np.ndarray) -> np.ndarray:
     return np.array(x, order="C")
 
 
+def read_only(x: Any) -> np.ndarray:
+    """A view of `x` that cannot be written to."""
+    view = np.asarray(x).view()
+    view.flags.writeable = False
+    return view
+
+
 def to_host(x: np.ndarray) -> np.ndarray:
     """`x` where NumPy can read it."""
     return x
