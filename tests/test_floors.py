@@ -17,7 +17,9 @@ FLOORS = {
     "errors": 0,
     "backend": 1,
     "slices": 2,
-    **dict.fromkeys(["report", "tensor", "tape", "rules", "primitive", "backward"], 3),
+    **dict.fromkeys(
+        ["gradstore", "backward", "functional", "report", "tensor", "tape", "rules", "primitive"], 3
+    ),
     "ops": 4,
     **dict.fromkeys(["optim", "nn", "checkpoint", "distributed"], 5),
     **dict.fromkeys(["testing", "viz", "__main__"], 6),
@@ -136,7 +138,7 @@ def test_every_part_that_the_package_has_today_was_looked_at():
         ("try:\n    pass\nexcept E:\n    from .backward import b", "slices", ["backward"]),
         ("class A:\n    from tinygrad_sparse import testing", "ops.rows", ["testing"]),
         ("if TYPE_CHECKING:\n    pass\nelse:\n    from .nn import Module", "tape", ["nn"]),
-        ("from .backward import grad", "tape", []),
+        ("from .functional import grad", "tape", []),
         ("from .shape import reshape", "ops.rows", []),
         ("from tinygrad_sparse import ops", "nn.losses", []),
         ("def f():\n    from .nn import Module", "tape", []),

@@ -10,8 +10,9 @@ opt.step(tape.backward(loss))       # touches three rows
 """
 
 from . import errors, nn, ops, optim, testing
-from .backward import GradStore, grad, value_and_grad
 from .errors import DensifyWarning
+from .functional import grad, hvp, jvp, value_and_grad
+from .gradstore import GradStore
 from .primitive import primitive
 from .rules import elementwise, reindexed, rowwise
 from .slices import IndexedSlices
@@ -29,6 +30,8 @@ __all__ = [
     "elementwise",
     "errors",
     "grad",
+    "hvp",
+    "jvp",
     "nn",
     "no_grad",
     "ops",

@@ -323,6 +323,16 @@ def map_rows(g: Gradient, f: Callable[[Array], Array]) -> Gradient:
     return new
 
 
+def inner(g: Gradient, v: Array) -> Array:
+    """Σ g · v, over the touched rows alone where `g` is rows; `v` has the shape of `g`."""
+    if tuple(v.shape) != tuple(g.shape):
+        raise ShapeError(explain("inner", f"a vector of shape {tuple(g.shape)}", describe(v)))
+    if type(g) is not IndexedSlices:
+        return (g * v).sum()
+    flat = v.reshape((-1, *g.shape[g.lead :]))
+    return (g.values * adapter_of(v).take_rows(flat, g.indices)).sum()
+
+
 def densify(g: Gradient) -> Array:
     """`g` as a dense array, whatever it is."""
     return g.to_dense() if type(g) is IndexedSlices else g

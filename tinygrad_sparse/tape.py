@@ -18,7 +18,7 @@ from tinygrad_sparse.errors import DensifyWarning, SparsityError, TapeError, exp
 from tinygrad_sparse.report import Cost, table
 
 if TYPE_CHECKING:
-    from tinygrad_sparse.backward import GradStore
+    from tinygrad_sparse.gradstore import GradStore
     from tinygrad_sparse.tensor import Tensor
 
 WARN_ABOVE = 16 * 2**20  # bytes: a smaller gradient that turns dense is not worth a reader's time

@@ -20,7 +20,7 @@ from . import tape as _tape
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tinygrad_sparse.backward import GradStore
+    from tinygrad_sparse.gradstore import GradStore
     from tinygrad_sparse.tape import Tape
 
 _next_id = itertools.count(1).__next__

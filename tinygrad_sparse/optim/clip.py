@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 
 from tinygrad_sparse import ops
-from tinygrad_sparse.backward import GradStore
 from tinygrad_sparse.errors import TinygradSparseError, explain
+from tinygrad_sparse.gradstore import GradStore
 from tinygrad_sparse.slices import Gradient, map_rows
 
 

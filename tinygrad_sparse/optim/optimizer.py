@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tinygrad_sparse.backend import adapter_of
-from tinygrad_sparse.backward import GradStore
 from tinygrad_sparse.errors import (
     CheckpointError,
     ShapeError,
@@ -16,6 +15,7 @@ from tinygrad_sparse.errors import (
     TapeError,
     explain,
 )
+from tinygrad_sparse.gradstore import GradStore
 from tinygrad_sparse.slices import is_sparse, touched
 from tinygrad_sparse.tensor import Tensor
 

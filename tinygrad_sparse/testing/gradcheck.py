@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from tinygrad_sparse import ops
-from tinygrad_sparse.backward import grad
 from tinygrad_sparse.errors import DtypeError, explain
+from tinygrad_sparse.functional import grad
 from tinygrad_sparse.slices import densify
 from tinygrad_sparse.tensor import tensor, unwrap
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from tinygrad_sparse import ops
-from tinygrad_sparse.backward import GradStore
 from tinygrad_sparse.errors import SparsityError
+from tinygrad_sparse.gradstore import GradStore
 from tinygrad_sparse.primitive import Primitive
 from tinygrad_sparse.slices import IndexedSlices, densify, is_sparse
 from tinygrad_sparse.tape import Tape
