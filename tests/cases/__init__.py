@@ -3,6 +3,35 @@
 Domains stay away from kinks, where finite differences mean nothing; kinks have declared values.
 """
 
-from . import elementwise, linalg, nn, reduce, rows, shape
+from . import (
+    activation,
+    elementwise,
+    exponential,
+    linalg,
+    nn,
+    norms,
+    reduce,
+    rounding,
+    rows,
+    scan,
+    shape,
+    softmax,
+    trigonometric,
+)
 
-CASES = [case for part in (elementwise, shape, reduce, linalg, rows, nn) for case in part.CASES]
+PARTS = (
+    elementwise,
+    exponential,
+    rounding,
+    trigonometric,
+    activation,
+    shape,
+    reduce,
+    scan,
+    norms,
+    softmax,
+    linalg,
+    rows,
+    nn,
+)
+CASES = [case for part in PARTS for case in part.CASES]

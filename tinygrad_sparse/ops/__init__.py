@@ -12,16 +12,50 @@ from typing import TYPE_CHECKING, Any
 from tinygrad_sparse.backend import register
 from tinygrad_sparse.tensor import Tensor
 
-from . import elementwise, linalg, recorded, reduce, rows, shape
+from . import (
+    activation,
+    elementwise,
+    exponential,
+    linalg,
+    norms,
+    recorded,
+    reduce,
+    rounding,
+    rows,
+    scan,
+    shape,
+    trigonometric,
+)
+from . import softmax as softmax_family
 
 if TYPE_CHECKING:
+    from .activation import *
     from .elementwise import *
+    from .exponential import *
     from .linalg import *
+    from .norms import *
     from .reduce import *
+    from .rounding import *
     from .rows import *
+    from .scan import *
     from .shape import *
+    from .softmax import *
+    from .trigonometric import *
 
-MODULES = (elementwise, shape, reduce, linalg, rows)
+MODULES = (
+    elementwise,
+    exponential,
+    rounding,
+    trigonometric,
+    activation,
+    shape,
+    reduce,
+    scan,
+    norms,
+    softmax_family,
+    linalg,
+    rows,
+)
 
 
 def declared(module: ModuleType) -> dict[str, Any]:

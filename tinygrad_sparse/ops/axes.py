@@ -1,10 +1,17 @@
-"""What `axis` may be, in every op: an int, a tuple, or None. Floor 4; no op is declared here."""
+"""What reductions and scans share: what `axis` may be, and in which dtype sums are kept. Floor 4.
+
+No op is declared here.
+"""
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
+import numpy as np
+
+from tinygrad_sparse.backend import Array
 from tinygrad_sparse.errors import ShapeError, explain
 
 Axes = int | Sequence[int] | None
@@ -14,6 +21,8 @@ def canonical_axes(op: str, axis: Axes, ndim: int) -> tuple[int, ...]:
     """`axis` as a tuple of distinct numbers in [0, ndim); None means all."""
     if axis is None:
         return tuple(range(ndim))
+    if type(axis) is int and -ndim <= axis < ndim:
+        return (axis % ndim,)
     axes = tuple(axis) if isinstance(axis, (tuple, list)) else (axis,)
     try:
         numbers = [operator.index(a) for a in axes]
@@ -25,3 +34,50 @@ def canonical_axes(op: str, axis: Axes, ndim: int) -> tuple[int, ...]:
     if len(set(positive)) < len(positive):
         raise ShapeError(explain(op, "each axis once", repr(axis)))
     return positive
+
+
+def one_axis(op: str, axis: Any, ndim: int) -> int:
+    """`axis` as a number in [0, ndim), where a tuple or None has no meaning."""
+    if axis is None or isinstance(axis, (tuple, list)):
+        raise ShapeError(explain(op, "one axis", repr(axis)))
+    return canonical_axes(op, axis, ndim)[0]
+
+
+def reducing(op: str, empty: bool = True) -> Callable[..., Any]:
+    """The `canonical` of a reduction: `axis` a tuple, `keepdims` a bool, the rest as given.
+
+    Without `empty` there must be an element to choose: ShapeError if an axis has length 0.
+    """
+
+    def canonical(x: Array, *, axis: Any = None, keepdims: bool = False, **static: Any) -> Any:
+        x = x if hasattr(x, "shape") else np.asarray(x)
+        shape = tuple(x.shape)
+        axes = canonical_axes(op, axis, len(shape))
+        if not empty and any(shape[a] == 0 for a in axes):
+            raise ShapeError(explain(op, "at least one element", f"shape {shape}, axis {axis}"))
+        return (x,), {"axis": axes, "keepdims": bool(keepdims), **static}
+
+    return canonical
+
+
+def reduced(shape: tuple[int, ...], axis: tuple[int, ...], keepdims: bool) -> tuple[int, ...]:
+    """The shape that is left of `shape` by a reduction over `axis`."""
+    if keepdims:
+        return tuple([1 if a in axis else n for a, n in enumerate(shape)])
+    return tuple([n for a, n in enumerate(shape) if a not in axis])
+
+
+def kept(g: Any, x: Any, axis: tuple[int, ...]) -> Any:
+    """g with the axes over which x was reduced back, of length 1."""
+    shape = reduced(x.shape, axis, True)
+    return g if tuple(g.shape) == shape else g.reshape(shape)
+
+
+def wide(x: Array) -> Any:
+    """The dtype to sum and multiply in: float32 for float16, otherwise NumPy's own choice."""
+    return np.float32 if x.dtype == np.float16 else None
+
+
+def narrow(total: Array, x: Array) -> Array:
+    """A float total in the dtype of what was added up; an integer one as NumPy has it."""
+    return total.astype(x.dtype, copy=False) if x.dtype.kind == "f" else total

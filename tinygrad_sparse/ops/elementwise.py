@@ -1,8 +1,9 @@
-"""Elementwise ops, simplest first. Floor 4: declarations only, NumPy's names and semantics.
+"""Arithmetic, powers and roots, and choices between values. Floor 4: declarations only.
 
-A kink has one documented value: ties of maximum and minimum split evenly; abs, relu and sqrt with
-no upstream give 0. A rule never divides by its input where the input may be 0 harmlessly, and
-selects with `where`, never by multiplying with a mask.
+Names and semantics are NumPy's. A kink has one documented value: ties of maximum and minimum split
+evenly, clip includes its bounds, abs at 0 and a root at 0 with no upstream give 0. A rule never
+divides by its input where the input may be 0 harmlessly, and selects with `where`, never by
+multiplying with a mask.
 """
 
 # mypy: disable-error-code="empty-body"
@@ -14,8 +15,10 @@ from typing import Any
 import numpy as np
 
 from tinygrad_sparse.backend import Array
-from tinygrad_sparse.primitive import primitive
+from tinygrad_sparse.primitive import composite, primitive
 from tinygrad_sparse.rules import Kink, elementwise
+
+from .exponential import log
 
 
 @primitive(
@@ -67,11 +70,47 @@ def negative(x: Array) -> Array:
     """-x."""
 
 
+@primitive(ufunc="positive", rows=elementwise, vjp=(lambda g, out, x: g,), methods=("__pos__",))
+def positive(x: Array) -> Array:
+    """+x."""
+
+
+@primitive(ufunc="square", rows=elementwise, vjp=(lambda g, out, x: g * (x + x),))
+def square(x: Array) -> Array:
+    """x²."""
+
+
+@primitive(ufunc="reciprocal", rows=elementwise, vjp=(lambda g, out, x: -(g * out) * out,))
+def reciprocal(x: Array) -> Array:
+    """1 / x."""
+
+
+@primitive(
+    ufunc="absolute",
+    rows=elementwise,
+    vjp=(lambda g, out, x: where(x > 0, g, where(x < 0, -g, 0.0)),),
+    methods=("__abs__", "abs"),
+    kinks=(Kink((0.0,), (0.0,)),),
+)
+def absolute(x: Array) -> Array:
+    """abs(x); the slope at 0 is 0."""
+
+
+@primitive(rows=elementwise, vjp=(None,))
+def _zeros_like(xp: Any, x: Array) -> Array:
+    return xp.zeros_like(x)
+
+
 def _power_vjp_x(g: Any, out: Any, x: Any, y: Any) -> Any:
-    # x**0 is 1 everywhere, 0**0 included: no 0 · x**-1 may be formed there
-    exponent = where(y == 0, 1.0, y) if hasattr(y, "shape") else y or 1.0
-    slope = y * x ** (exponent - 1)
-    return where(y == 0, 0.0, g * slope)
+    if not hasattr(y, "shape"):
+        if y == 0:
+            return _zeros_like(g)
+        if y >= 1:
+            return g * (y * x ** (y - 1))
+    # x**0 is 1 everywhere, 0**0 included; and x**0.5 at 0 under a max or a where, where nothing
+    # arrives, must send nothing, not 0 · inf
+    idle = (y == 0) | ((y < 1) & (x == 0) & (g == 0))
+    return where(idle, 0.0, g * (y * where(idle, 1.0, x) ** (y - 1)))
 
 
 def _power_vjp_y(g: Any, out: Any, x: Any, y: Any) -> Any:
@@ -90,6 +129,7 @@ def _power_vjp_y(g: Any, out: Any, x: Any, y: Any) -> Any:
     kinks=(
         Kink((0.0, 0.0), (0.0, 0.0)),
         Kink((0.0, 1.0), (1.0, 0.0)),
+        Kink((0.0, 0.5), (np.inf, 0.0)),
         Kink((-2.0, 2.0), (-4.0, None)),
     ),
 )
@@ -97,36 +137,15 @@ def power(x: Array, y: Array) -> Array:
     """x ** y; operands broadcast. The slope by y at x = 0 is 0; no log unless y has a gradient."""
 
 
-@primitive(
-    ufunc="absolute",
-    rows=elementwise,
-    vjp=(lambda g, out, x: where(x > 0, g, where(x < 0, -g, 0.0)),),
-    methods=("__abs__", "abs"),
-    kinks=(Kink((0.0,), (0.0,)),),
-)
-def absolute(x: Array) -> Array:
-    """abs(x); the slope at 0 is 0."""
-
-
-@primitive(ufunc="exp", rows=elementwise, vjp=(lambda g, out, x: g * out,), methods=("exp",))
-def exp(x: Array) -> Array:
-    """e**x."""
-
-
-@primitive(ufunc="log", rows=elementwise, vjp=(lambda g, out, x: g / x,), methods=("log",))
-def log(x: Array) -> Array:
-    """The natural logarithm."""
-
-
-def _sqrt_vjp(g: Any, out: Any, x: Any) -> Any:
-    # no upstream, no slope: sqrt(0) under a max or a where must not send 0 · inf = NaN down
-    return g / (2.0 * where((out == 0) & (g == 0), 1.0, out))
+def _root_vjp(g: Any, slope: Any) -> Any:
+    """g / slope; but no upstream, no slope: a root of 0 under a max must not send 0 · inf down."""
+    return g / where((slope == 0) & (g == 0), 1.0, slope)
 
 
 @primitive(
     ufunc="sqrt",
     rows=elementwise,
-    vjp=(_sqrt_vjp,),
+    vjp=(lambda g, out, x: _root_vjp(g, out + out),),
     methods=("sqrt",),
     kinks=(Kink((0.0,), (np.inf,)),),
 )
@@ -135,34 +154,13 @@ def sqrt(x: Array) -> Array:
 
 
 @primitive(
-    ufunc="tanh", rows=elementwise, vjp=(lambda g, out, x: g * (1 - out * out),), methods=("tanh",)
-)
-def tanh(x: Array) -> Array:
-    """The hyperbolic tangent."""
-
-
-@primitive(rows=elementwise, vjp=(lambda g, out, x: g * out * (1 - out),), methods=("sigmoid",))
-def sigmoid(xp: Any, x: Array) -> Array:
-    """1 / (1 + e**-x), without overflow at either end."""
-    small = xp.exp(-xp.abs(x))
-    return xp.where(x >= 0, 1.0, small) / (1.0 + small)
-
-
-@primitive(rows=elementwise, vjp=(lambda g, out, x: g * sigmoid(x),), methods=("softplus",))
-def softplus(xp: Any, x: Array) -> Array:
-    """log(1 + e**x), without overflow; -softplus(-x) is the logarithm of the sigmoid."""
-    return xp.maximum(x, 0.0) + xp.log1p(xp.exp(-xp.abs(x)))
-
-
-@primitive(
+    ufunc="cbrt",
     rows=elementwise,
-    vjp=(lambda g, out, x: where(x > 0, g, 0.0),),
-    methods=("relu",),
-    kinks=(Kink((0.0,), (0.0,)),),
+    vjp=(lambda g, out, x: _root_vjp(g, 3.0 * out * out),),
+    kinks=(Kink((0.0,), (np.inf,)),),
 )
-def relu(xp: Any, x: Array) -> Array:
-    """max(x, 0); the slope at 0 is 0."""
-    return xp.maximum(x, 0.0)
+def cbrt(x: Array) -> Array:
+    """The real cube root; at 0 the cotangent is 0 if the upstream is 0, otherwise infinite."""
 
 
 def _half(g: Any, wins: Any, ties: Any) -> Any:
@@ -193,6 +191,54 @@ def maximum(x: Array, y: Array) -> Array:
 )
 def minimum(x: Array, y: Array) -> Array:
     """The smaller of x and y, elementwise; a tie gives half of the cotangent to each."""
+
+
+@primitive(
+    rows=elementwise,
+    vjp=(
+        lambda g, out, x, low, high: where(x == out, g, 0.0),
+        lambda g, out, x, low, high: where((x < low) & (low <= high), g, 0.0),
+        lambda g, out, x, low, high: where((x > high) | ((low > high) & (x < high)), g, 0.0),
+    ),
+)
+def _clip(xp: Any, x: Array, low: Array, high: Array) -> Array:
+    return xp.clip(x, low, high)
+
+
+def _bound(x: Any, bound: Any, end: float) -> Any:
+    """A bound in the dtype of x, so that it does not widen x and inclusive means inclusive."""
+    if bound is None:
+        if x.dtype.kind == "f":
+            return end
+        limits = np.iinfo(x.dtype)
+        return limits.min if end < 0 else limits.max
+    if isinstance(bound, (list, tuple)):
+        bound = np.asarray(bound)
+    if x.dtype.kind == "f" and getattr(bound, "dtype", x.dtype) != x.dtype:
+        return cast(bound, dtype=x.dtype)
+    return bound
+
+
+@composite(
+    methods=("clip",),
+    kinks=(
+        Kink(((-1.0, 0.0, 1.0), -1.0, 1.0), ((1.0, 1.0, 1.0), 0.0, 0.0)),
+        Kink(((-2.0, 0.0, 3.0), -1.0, 1.0), ((0.0, 1.0, 0.0), 1.0, 1.0)),
+    ),
+)
+def clip(x: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None, max: Any = None) -> Any:
+    """x with what lies below `a_min` or above `a_max` replaced by that bound; None is no bound.
+
+    Bounds are numbers, arrays or Tensors that broadcast against x, taken in the dtype of x. The
+    cotangent goes to x inside and at the bounds, and to the bound that replaced it outside; where
+    ``a_min > a_max`` the result is `a_max`. `min` and `max` are other names of the bounds.
+
+    >>> clip(np.array([-2.0, 0.5, 3.0]), -1.0, 1.0)
+    array([-1. ,  0.5,  1. ])
+    """
+    x = x if hasattr(x, "dtype") else np.asarray(x)
+    low, high = a_min if min is None else min, a_max if max is None else max
+    return _clip(x, _bound(x, low, -np.inf), _bound(x, high, np.inf))
 
 
 @primitive(

@@ -1,7 +1,8 @@
-"""Reductions, and the softmax family that is built on one. Floor 4: declarations only.
+"""Reductions. Floor 4: declarations only, NumPy's names and semantics.
 
-float16 sums and counts are kept in float32. A tie of max or min splits the cotangent evenly, so
-what arrives is always what was sent. The log-sum-exp of all -inf is -inf with a zero gradient.
+float16 sums, products and counts are kept in float32. A tie of max or min splits the cotangent
+evenly, so what arrives is always what was sent. A product's cotangent is the product of the others,
+never the whole divided by its part.
 """
 
 from __future__ import annotations
@@ -12,78 +13,145 @@ from typing import Any
 import numpy as np
 
 from tinygrad_sparse.backend import Array
+from tinygrad_sparse.errors import ShapeError, explain
 from tinygrad_sparse.primitive import primitive
 from tinygrad_sparse.rules import Kink, fixed_axes, rowwise
 
-from .axes import canonical_axes
-from .elementwise import exp, where
-from .shape import broadcast_to, reshape
+from .axes import kept, narrow, one_axis, reduced, reducing, wide
+from .elementwise import where
+from .scan import _others
+from .shape import broadcast_to, reshape, transpose
+
+_ALONG = rowwise("r", when=fixed_axes)
 
 
-def _axes(op: str) -> Any:
-    def canonical(x: Array, *, axis: Any = None, keepdims: bool = False) -> Any:
-        axes = canonical_axes(op, axis, getattr(x, "ndim", 0))
-        return (x,), {"axis": axes, "keepdims": bool(keepdims)}
-
-    return canonical
-
-
-def _one_axis(op: str) -> Any:
-    def canonical(x: Array, *, axis: Any = -1) -> Any:
-        return (x,), {"axis": canonical_axes(op, axis, x.ndim)}
-
-    return canonical
-
-
-def _kept(g: Any, x: Any, axis: tuple[int, ...]) -> Any:
-    """g with the reduced axes back, of length 1."""
-    shape = tuple(1 if a in axis else n for a, n in enumerate(x.shape))
-    return g if tuple(g.shape) == shape else reshape(g, shape)
-
-
-def _wide(x: Any) -> Any:
-    return np.float32 if x.dtype == np.float16 else None
-
-
-ROWS = rowwise("r", when=fixed_axes)
+def _count(x: Any, axis: tuple[int, ...]) -> int:
+    return math.prod([x.shape[a] for a in axis])
 
 
 @primitive(
-    rows=ROWS,
-    vjp=(lambda g, out, x, *, axis, keepdims: broadcast_to(_kept(g, x, axis), x.shape),),
-    canonical=_axes("sum"),
+    rows=_ALONG,
+    vjp=(lambda g, out, x, *, axis, keepdims: broadcast_to(kept(g, x, axis), x.shape),),
+    canonical=reducing("sum"),
     methods=("sum",),
 )
 def sum(xp: Any, x: Array, *, axis: Any = None, keepdims: bool = False) -> Array:
     """The sum over `axis`: an int, a tuple, or None for all."""
-    x = xp.asarray(x)
-    total = xp.sum(x, axis=axis, keepdims=keepdims, dtype=_wide(x))
-    return total.astype(x.dtype) if x.dtype.kind == "f" else total
+    return narrow(xp.sum(x, axis=axis, keepdims=keepdims, dtype=wide(x)), x)
 
 
 def _mean_vjp(g: Any, out: Any, x: Any, *, axis: tuple[int, ...], keepdims: bool) -> Any:
-    n = math.prod(x.shape[a] for a in axis)
-    return broadcast_to(_kept(g, x, axis), x.shape) / n
+    # a fraction rather than a count, which may be too large for float16
+    return broadcast_to(kept(g, x, axis) * (1.0 / (_count(x, axis) or 1)), x.shape)
 
 
-@primitive(rows=ROWS, vjp=(_mean_vjp,), canonical=_axes("mean"), methods=("mean",))
+@primitive(rows=_ALONG, vjp=(_mean_vjp,), canonical=reducing("mean"), methods=("mean",))
 def mean(xp: Any, x: Array, *, axis: Any = None, keepdims: bool = False) -> Array:
-    """The arithmetic mean over `axis`."""
+    """The arithmetic mean over `axis`; of no elements NaN, with NumPy's warning."""
     return xp.mean(x, axis=axis, keepdims=keepdims)
 
 
-def _extremum_vjp(g: Any, out: Any, x: Any, *, axis: tuple[int, ...], keepdims: bool) -> Any:
-    here = x == _kept(out, x, axis)
-    # counted in float64: a float16 count overflows at 65,504 ties, and then nothing would arrive
-    count = np.maximum(here.sum(axis=axis, keepdims=True), 1)
-    share = (1.0 / count).astype(x.dtype)
-    return where(here, _kept(g, x, axis) * share, 0.0)
+def _prod_vjp(g: Any, out: Any, x: Any, *, axis: tuple[int, ...], keepdims: bool) -> Any:
+    if len(axis) == 1:
+        return kept(g, x, axis) * _others(x, axis[0])
+    stay = tuple([a for a in range(len(x.shape)) if a not in axis])
+    moved = transpose(x, stay + axis)
+    rows = reshape(moved, (*moved.shape[: len(stay)], _count(x, axis)))
+    product = reshape(_others(rows, len(stay)), moved.shape)
+    return kept(g, x, axis) * transpose(product, tuple(np.argsort(stay + axis).tolist()))
 
 
 @primitive(
-    rows=ROWS,
+    rows=_ALONG,
+    vjp=(_prod_vjp,),
+    canonical=reducing("prod"),
+    methods=("prod",),
+    kinks=(
+        Kink(((2.0, 0.0, 3.0),), ((0.0, 6.0, 0.0),)),
+        Kink(((0.0, 2.0, 0.0),), ((0.0, 0.0, 0.0),)),
+    ),
+)
+def prod(xp: Any, x: Array, *, axis: Any = None, keepdims: bool = False) -> Array:
+    """The product over `axis`; right where elements are 0, at every order."""
+    return narrow(xp.prod(x, axis=axis, keepdims=keepdims, dtype=wide(x)), x)
+
+
+def _freedom(x: Any, axis: tuple[int, ...], ddof: float) -> float:
+    """1 / (n - ddof), NaN where nothing is left to vary."""
+    left = _count(x, axis) - ddof
+    return 1.0 / left if left > 0 else math.nan
+
+
+def _deviations(x: Any, axis: tuple[int, ...], scale: Any, freedom: float) -> Any:
+    """scale · (x - mean): what var and std send; all NaN without degrees of freedom."""
+    if math.isnan(freedom):
+        return broadcast_to(scale * freedom, x.shape)
+    return scale * freedom * (x - mean(x, axis, True))
+
+
+def _moment(f: Any, xp: Any, x: Array, axis: Any, keepdims: bool, ddof: float) -> Array:
+    if math.isnan(_freedom(x, axis, ddof)):
+        dtype = x.dtype if x.dtype.kind == "f" else np.float64
+        return xp.full(reduced(x.shape, axis, keepdims), math.nan, dtype)
+    return narrow(f(x, axis=axis, keepdims=keepdims, ddof=ddof, dtype=wide(x)), x)
+
+
+def _var_vjp(
+    g: Any, out: Any, x: Any, *, axis: tuple[int, ...], keepdims: bool, ddof: float = 0
+) -> Any:
+    return _deviations(x, axis, 2.0 * kept(g, x, axis), _freedom(x, axis, ddof))
+
+
+@primitive(
+    rows=_ALONG,
+    vjp=(_var_vjp,),
+    canonical=reducing("var"),
+    methods=("var",),
+    kinks=(Kink(((3.0,),), ((np.nan,),), {"ddof": 1}),),
+)
+def var(xp: Any, x: Array, *, axis: Any = None, ddof: float = 0, keepdims: bool = False) -> Array:
+    """The variance over `axis`, Σ (x - mean)² / (n - ddof); NaN if that divisor is not positive."""
+    return _moment(xp.var, xp, x, axis, keepdims, ddof)
+
+
+def _std_vjp(
+    g: Any, out: Any, x: Any, *, axis: tuple[int, ...], keepdims: bool, ddof: float = 0
+) -> Any:
+    freedom = _freedom(x, axis, ddof)
+    if math.isnan(freedom):
+        return _deviations(x, axis, kept(g, x, axis), freedom)
+    spread = kept(out, x, axis)
+    # constant data by its elements: their mean is rounded, so their deviations may not be 0
+    still = (spread == 0) | (max(x, axis, True) == min(x, axis, True))
+    return _deviations(x, axis, kept(g, x, axis) / where(still, np.inf, spread), freedom)
+
+
+@primitive(
+    rows=_ALONG,
+    vjp=(_std_vjp,),
+    canonical=reducing("std"),
+    methods=("std",),
+    kinks=(
+        Kink(((0.1, 0.1, 0.1),), ((0.0, 0.0, 0.0),)),
+        Kink(((3.0,),), ((np.nan,),), {"ddof": 1}),
+    ),
+)
+def std(xp: Any, x: Array, *, axis: Any = None, ddof: float = 0, keepdims: bool = False) -> Array:
+    """The standard deviation over `axis`, the root of `var`; its slope at constant data is 0."""
+    return _moment(xp.std, xp, x, axis, keepdims, ddof)
+
+
+def _extremum_vjp(g: Any, out: Any, x: Any, *, axis: tuple[int, ...], keepdims: bool) -> Any:
+    here = x == kept(out, x, axis)
+    # counted in float64: a float16 count overflows at 65,504 ties, and then nothing would arrive
+    count = np.maximum(here.sum(axis=axis, keepdims=True), 1)
+    return where(here, kept(g, x, axis) * (1.0 / count).astype(x.dtype), 0.0)
+
+
+@primitive(
+    rows=_ALONG,
     vjp=(_extremum_vjp,),
-    canonical=_axes("max"),
+    canonical=reducing("max", empty=False),
     methods=("max",),
     kinks=(Kink(((2.0, 2.0, 1.0),), ((0.5, 0.5, 0.0),)),),
 )
@@ -93,9 +161,9 @@ def max(xp: Any, x: Array, *, axis: Any = None, keepdims: bool = False) -> Array
 
 
 @primitive(
-    rows=ROWS,
+    rows=_ALONG,
     vjp=(_extremum_vjp,),
-    canonical=_axes("min"),
+    canonical=reducing("min", empty=False),
     methods=("min",),
     kinks=(Kink(((1.0, 1.0, 2.0),), ((0.5, 0.5, 0.0),)),),
 )
@@ -104,51 +172,29 @@ def min(xp: Any, x: Array, *, axis: Any = None, keepdims: bool = False) -> Array
     return xp.min(x, axis=axis, keepdims=keepdims)
 
 
-def _logsumexp_vjp(g: Any, out: Any, x: Any, *, axis: tuple[int, ...], keepdims: bool) -> Any:
-    total = _kept(out, x, axis)
-    return _kept(g, x, axis) * exp(x - where(total == -np.inf, 0.0, total))
+def _place(op: str) -> Any:
+    def canonical(x: Array, *, axis: Any = None, keepdims: bool = False) -> Any:
+        x = x if hasattr(x, "shape") else np.asarray(x)
+        axis = None if axis is None else one_axis(op, axis, x.ndim)
+        if 0 in (x.shape if axis is None else x.shape[axis : axis + 1]):
+            raise ShapeError(
+                explain(op, "at least one element", f"shape {tuple(x.shape)}, axis {axis}")
+            )
+        return (x,), {"axis": axis, "keepdims": bool(keepdims)}
+
+    return canonical
 
 
-@primitive(
-    rows=ROWS,
-    vjp=(_logsumexp_vjp,),
-    canonical=_axes("logsumexp"),
-    methods=("logsumexp",),
-    kinks=(Kink(((-np.inf, -np.inf),), ((0.0, 0.0),)),),
-)
-def logsumexp(xp: Any, x: Array, *, axis: Any = None, keepdims: bool = False) -> Array:
-    """log Σ e**x over `axis`, without overflow; all -inf gives -inf."""
-    top = xp.max(x, axis=axis, keepdims=True)
-    shift = xp.where(xp.isfinite(top), top, 0.0)
-    total = xp.sum(xp.exp(x - shift), axis=axis, keepdims=True, dtype=_wide(x))
-    positive = total > 0
-    out = (
-        xp.where(positive, xp.log(xp.where(positive, total, 1.0)), -np.inf).astype(x.dtype) + shift
-    )
-    return out if keepdims else xp.squeeze(out, axis=axis)
+@primitive(vjp=(None,), canonical=_place("argmax"), methods=("argmax",))
+def argmax(xp: Any, x: Array, *, axis: Any = None, keepdims: bool = False) -> Array:
+    """Where the largest element is along `axis`, the first of ties; in the flattened x if None.
+
+    Integers: no gradient flows through them. ``take`` and ``x[ids]`` look up with them.
+    """
+    return xp.argmax(x, axis=axis, keepdims=keepdims)
 
 
-def _softmax_vjp(g: Any, out: Any, x: Any, *, axis: tuple[int, ...]) -> Any:
-    weighted = g * out
-    return weighted - out * sum(weighted, axis, True)
-
-
-@primitive(rows=ROWS, vjp=(_softmax_vjp,), canonical=_one_axis("softmax"), methods=("softmax",))
-def softmax(xp: Any, x: Array, *, axis: Any = -1) -> Array:
-    """e**x / Σ e**x over `axis`, without overflow."""
-    small = xp.exp(x - xp.max(x, axis=axis, keepdims=True))
-    return small / xp.sum(small, axis=axis, keepdims=True, dtype=_wide(x)).astype(x.dtype)
-
-
-def _log_softmax_vjp(g: Any, out: Any, x: Any, *, axis: tuple[int, ...]) -> Any:
-    return g - exp(out) * sum(g, axis, True)
-
-
-@primitive(
-    rows=ROWS, vjp=(_log_softmax_vjp,), canonical=_one_axis("log_softmax"), methods=("log_softmax",)
-)
-def log_softmax(xp: Any, x: Array, *, axis: Any = -1) -> Array:
-    """x - log Σ e**x over `axis`, without overflow."""
-    small = x - xp.max(x, axis=axis, keepdims=True)
-    total = xp.sum(xp.exp(small), axis=axis, keepdims=True, dtype=_wide(x))
-    return small - xp.log(total).astype(x.dtype)
+@primitive(vjp=(None,), canonical=_place("argmin"), methods=("argmin",))
+def argmin(xp: Any, x: Array, *, axis: Any = None, keepdims: bool = False) -> Array:
+    """Where the smallest element is along `axis`, the first of ties; see `argmax`."""
+    return xp.argmin(x, axis=axis, keepdims=keepdims)
