@@ -3,6 +3,7 @@
 Domains stay away from kinks, where finite differences mean nothing; kinks have declared values.
 """
 
-from . import elementwise, linalg, nn, reduce, rows, shape
+from . import diagonals, einsum, elementwise, linalg, nn, reduce, rows, shape
 
-CASES = [case for part in (elementwise, shape, reduce, linalg, rows, nn) for case in part.CASES]
+PARTS = (elementwise, shape, reduce, diagonals, einsum, linalg, rows, nn)
+CASES = [case for part in PARTS for case in part.CASES]

@@ -12,16 +12,19 @@ from typing import TYPE_CHECKING, Any
 from tinygrad_sparse.backend import register
 from tinygrad_sparse.tensor import Tensor
 
-from . import elementwise, linalg, recorded, reduce, rows, shape
+from . import diagonals, elementwise, linalg, recorded, reduce, rows, shape
+from . import einsum as _einsum  # the op takes the name
 
 if TYPE_CHECKING:
+    from .diagonals import *
+    from .einsum import *
     from .elementwise import *
     from .linalg import *
     from .reduce import *
     from .rows import *
     from .shape import *
 
-MODULES = (elementwise, shape, reduce, linalg, rows)
+MODULES = (elementwise, shape, reduce, diagonals, _einsum, linalg, rows)
 
 
 def declared(module: ModuleType) -> dict[str, Any]:
