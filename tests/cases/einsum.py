@@ -6,8 +6,9 @@ from tinygrad_sparse import ops
 from tinygrad_sparse.testing import Case, normal
 
 
-def einsum(subscripts, *args, **options):
-    return Case(partial(ops.einsum, subscripts), args, name=f"einsum: {subscripts}", **options)
+def einsum(subscripts, *args, name="", **options):
+    name = f"einsum: {subscripts}{', ' * bool(name)}{name}"
+    return Case(partial(ops.einsum, subscripts), args, name=name, **options)
 
 
 CASES = [
@@ -36,6 +37,11 @@ CASES = [
     einsum("bd,de,be->b", normal(5, 3), normal(3, 2), normal(5, 2), commutes=(0, 2)),
     einsum("ij,jk,kl,lm->im", normal(5, 2), normal(2, 3), normal(3, 2), normal(2, 2),
            commutes=(0,)),
-    einsum("ij,jk->ik", normal(0, 3), normal(3, 2)),
-    einsum("ij,jk->ik", normal(5, 0), normal(0, 2)),
+    einsum("ij,jk->ik", normal(0, 3), normal(3, 2), name="empty"),
+    einsum("ij,jk->ik", normal(5, 0), normal(0, 2), name="empty sum"),
+    # large enough for a matrix product
+    einsum("ij,jk->ik", normal(16, 16), normal(16, 17), name="large", commutes=(0,)),
+    einsum("bijq,kjb->bki", normal(6, 8, 4, 3), normal(8, 4, 6), name="large", rows="dense"),
+    einsum("bij,bjc->bic", normal(16, 8, 6), normal(1, 6, 8), name="large", commutes=(0,)),
+    einsum("bij,bjc->bic", normal(16, 8, 6), normal(16, 1, 8), name="large", commutes=(0, 1)),
 ]  # fmt: skip

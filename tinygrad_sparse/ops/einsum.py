@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from tinygrad_sparse.backend import Array, describe
+from tinygrad_sparse.backend import Array
 from tinygrad_sparse.errors import ShapeError, explain
 from tinygrad_sparse.primitive import primitive
 from tinygrad_sparse.rules import RowRule, Shape
@@ -25,10 +25,21 @@ from .diagonals import _diagonal
 from .given import as_arrays
 from .shape import broadcast_to, reshape
 
+SMALL = 4096  # products of fewer numbers than this: turning them into matrices costs more
 _GRAMMAR = re.compile(r"([a-zA-Z]*(\.\.\.)?[a-zA-Z]*)(,[a-zA-Z]*(\.\.\.)?[a-zA-Z]*)*")
 
 
 # -- the primitive: no label twice in one operand ------------------------------------------------
+
+
+def _sizes(inputs: Sequence[str], shapes: Sequence[Shape]) -> dict[str, int]:
+    """The length of each label's axis; one of length 1 gives way to another."""
+    sizes: dict[str, int] = {}
+    for labels, shape in zip(inputs, shapes, strict=True):
+        for a, n in zip(labels, shape, strict=True):
+            if sizes.get(a, 1) == 1:
+                sizes[a] = n
+    return sizes
 
 
 def _einsum_vjp(k: int) -> Any:
@@ -65,39 +76,31 @@ def _einsum_roles(lead: int, out: Shape, shapes: list[Shape], static: dict[str, 
 @primitive(rows=RowRule("rowwise", _einsum_roles), vjp=_einsum_vjp, variadic=True)
 def _einsum(xp: Any, *arrays: Array, inputs: tuple[str, ...], output: str) -> Array:
     """``einsum`` of operands none of which has a label twice."""
-    dtype = np.result_type(*(a.dtype for a in arrays))
-    if dtype == np.float16:  # sums are kept in float32
+    half = np.float16
+    narrow = all(a.dtype == half for a in arrays)
+    if narrow:  # sums are kept in float32
         arrays = tuple(a.astype(np.float32) for a in arrays)
     if len(arrays) == 2:
-        out = _pair(xp, arrays[0], arrays[1], inputs[0], inputs[1], output)
+        (x, y), (mine, yours) = arrays, inputs
+        out = _pair(xp, x, y, mine, yours, output)
     else:
         optimize = len(arrays) > 2
         out = xp.einsum(f"{','.join(inputs)}->{output}", *arrays, optimize=optimize)
-    return out.astype(dtype, copy=False)
+    return out.astype(half) if narrow else out
 
 
 def _pair(xp: Any, x: Array, y: Array, mine: str, yours: str, output: str) -> Array:
-    """Two operands: one matrix product where there is one in it, which einsum itself would miss."""
+    """Two operands: by a matrix product where there is one in it, which BLAS does best."""
     x, mine = _without(xp, x, mine, yours + output)
     y, yours = _without(xp, y, yours, mine + output)
-    stack, left, summed, right = _groups(mine, yours, output)
-    axes = dict(zip(yours, y.shape, strict=True))
-    if not (left and summed and right) or any(
-        n != axes[a] for a, n in zip(mine, x.shape, strict=True) if a in summed
-    ):
+    plan = _plan(mine, yours, output, x.shape, y.shape)
+    if plan is None:
         return xp.einsum(f"{mine},{yours}->{output}", x, y)
-    x = xp.transpose(x, [mine.index(a) for a in stack + left + summed])
-    y = xp.transpose(y, [yours.index(a) for a in stack + summed + right])
-    s, n = len(stack), len(stack) + len(left)
-    rows, columns = x.shape[s:n], y.shape[s + len(summed) :]
-    k = math.prod(x.shape[n:])
+    turn_x, matrix_x, turn_y, matrix_y, kept, turn_back = plan
     product = xp.matmul(
-        x.reshape((*x.shape[:s], math.prod(rows), k)),
-        y.reshape((*y.shape[:s], k, math.prod(columns))),
+        xp.transpose(x, turn_x).reshape(matrix_x), xp.transpose(y, turn_y).reshape(matrix_y)
     )
-    product = product.reshape((*product.shape[:s], *rows, *columns))
-    order = stack + left + right
-    return xp.transpose(product, [order.index(a) for a in output])
+    return xp.transpose(product.reshape((*product.shape[:-2], *kept)), turn_back)
 
 
 def _without(xp: Any, x: Array, labels: str, needed: str) -> tuple[Array, str]:
@@ -109,23 +112,28 @@ def _without(xp: Any, x: Array, labels: str, needed: str) -> tuple[Array, str]:
 
 
 @lru_cache(maxsize=256)
-def _groups(mine: str, yours: str, output: str) -> tuple[str, str, str, str]:
-    """The labels of a matrix product: of the stack, of the rows, summed, and of the columns."""
-    stack = "".join(a for a in mine if a in yours and a in output)
-    left = "".join(a for a in mine if a not in yours)
-    summed = "".join(a for a in mine if a in yours and a not in output)
-    right = "".join(a for a in yours if a not in mine)
-    return stack, left, summed, right
+def _plan(mine: str, yours: str, output: str, x: Shape, y: Shape) -> Any:
+    """The order of axes and the shape that make a matrix of each operand, and those of the result.
 
-
-def _sizes(inputs: Sequence[str], shapes: Sequence[Shape]) -> dict[str, int]:
-    """The length of each label's axis; one of length 1 gives way to another."""
-    sizes: dict[str, int] = {}
-    for labels, shape in zip(inputs, shapes, strict=True):
-        for a, n in zip(labels, shape, strict=True):
-            if sizes.get(a, 1) == 1:
-                sizes[a] = n
-    return sizes
+    None if there is no matrix product in it, or too small a one to be worth the turning.
+    """
+    sizes = {**dict(zip(yours, y, strict=True)), **dict(zip(mine, x, strict=True))}
+    stack = [a for a in mine if a in yours and a in output]
+    inner = [a for a in mine if a in yours and a not in output]
+    left = [a for a in mine if a not in yours]
+    right = [a for a in yours if a not in mine]
+    agree = all(y[yours.index(a)] == sizes[a] for a in inner)
+    if not (left and inner and right and agree) or math.prod(sizes.values()) < SMALL:
+        return None
+    n, k, m = (math.prod(sizes[a] for a in group) for group in (left, inner, right))
+    return (
+        [mine.index(a) for a in stack + left + inner],
+        (*(x[mine.index(a)] for a in stack), n, k),
+        [yours.index(a) for a in stack + inner + right],
+        (*(y[yours.index(a)] for a in stack), k, m),
+        [sizes[a] for a in left + right],
+        [(stack + left + right).index(a) for a in output],
+    )
 
 
 # -- reading the subscripts ----------------------------------------------------------------------
@@ -142,64 +150,61 @@ def einsum(subscripts: str, *operands: Any) -> Any:
     array([ 3., 30.])
     """
     arrays = as_arrays("einsum", operands) if operands else []
-    inputs, output = _parse(subscripts, tuple(len(a.shape) for a in arrays))
-    shapes = [tuple(a.shape) for a in arrays]
-    _check_sizes(subscripts, inputs, shapes, arrays)
+    inputs, output = _parse(subscripts, tuple(tuple(a.shape) for a in arrays))
     merged = [_merged(a, labels) for a, labels in zip(arrays, inputs, strict=True)]
     return _einsum([x for x, _ in merged], inputs=tuple(s for _, s in merged), output=output)
 
 
 def _merged(x: Any, labels: str) -> tuple[Any, str]:
     """x with a diagonal in the place of each label that it has twice."""
-    for first, label in enumerate(labels):
-        second = labels.find(label, first + 1)
-        if second > 0:
-            x = _diagonal(x, offset=0, axes=(first, second), place=first)
-            return _merged(x, labels[:second] + labels[second + 1 :])
-    return x, labels
+    if len(set(labels)) == len(labels):
+        return x, labels
+    first = next(i for i, a in enumerate(labels) if labels.count(a) > 1)
+    second = labels.index(labels[first], first + 1)
+    x = _diagonal(x, offset=0, axes=(first, second), place=first)
+    return _merged(x, labels[:second] + labels[second + 1 :])
 
 
 @lru_cache(maxsize=256)
-def _parse(subscripts: str, ndims: tuple[int, ...]) -> tuple[tuple[str, ...], str]:
+def _parse(subscripts: str, shapes: tuple[Shape, ...]) -> tuple[tuple[str, ...], str]:
     """The labels of each operand and of the output, with letters in the place of each ellipsis."""
     text = re.sub(r"\s", "", subscripts)
     left, arrow, right = text.partition("->")
     if not _GRAMMAR.fullmatch(left) or not _GRAMMAR.fullmatch(right) or "," in right:
         _refuse("letters, ',' between operands, '...' and one '->'", repr(subscripts))
     terms = left.split(",")
-    if len(terms) != len(ndims):
-        _refuse(f"{len(terms)} operands for {subscripts!r}", str(len(ndims)))
-    hidden = [n - len(t.replace("...", "")) for t, n in zip(terms, ndims, strict=True)]
+    if len(terms) != len(shapes):
+        _refuse(f"{len(terms)} operands for {subscripts!r}", str(len(shapes)))
+    hidden = [len(s) - len(t.replace("...", "")) for t, s in zip(terms, shapes, strict=True)]
     for k, (term, count) in enumerate(zip(terms, hidden, strict=True)):
         if count < 0 or (count > 0 and "..." not in term):
-            _refuse(f"an axis for each label of {term!r}", f"{ndims[k]} axes in operand {k}")
+            _refuse(f"an axis for each label of {term!r}", f"shape {shapes[k]} (operand {k})")
     unused = [a for a in ascii_letters if a not in text]
-    most = max([0, *(n for t, n in zip(terms, hidden, strict=True) if "..." in t)])
+    most = max(n if "..." in t else 0 for t, n in zip(terms, hidden, strict=True))
     if most > len(unused):
         _refuse(f"at most {len(ascii_letters)} labels and axes", repr(subscripts))
     dots = "".join(unused[:most])
     inputs = tuple(t.replace("...", dots[most - n :]) for t, n in zip(terms, hidden, strict=True))
-    if not arrow:
-        once = sorted(a for a in set(left) if a.isalpha() and left.count(a) == 1)
-        return inputs, dots + "".join(once)
-    if dots and "..." not in right:
-        _refuse("'...' in the output, for the axes it stands for", repr(subscripts))
-    output = right.replace("...", dots)
-    if len(set(output)) < len(output) or not set(output) <= set("".join(inputs)):
-        _refuse("output labels that occur in an operand, each once", repr(subscripts))
+    if arrow:
+        output = right.replace("...", dots)
+        if dots and "..." not in right:
+            _refuse("'...' in the output, for the axes it stands for", repr(subscripts))
+        if len(set(output)) < len(output) or not set(output) <= set("".join(inputs)):
+            _refuse("output labels that occur in an operand, each once", repr(subscripts))
+    else:
+        output = dots + "".join(sorted(a for a in set(left) - {",", "."} if left.count(a) == 1))
+    _check_sizes(subscripts, inputs, shapes)
     return inputs, output
 
 
-def _check_sizes(
-    subscripts: str, inputs: Sequence[str], shapes: Sequence[Shape], arrays: Sequence[Any]
-) -> None:
+def _check_sizes(subscripts: str, inputs: Sequence[str], shapes: Sequence[Shape]) -> None:
     sizes = _sizes(inputs, shapes)
     for labels, shape in zip(inputs, shapes, strict=True):
         for a, n in zip(labels, shape, strict=True):
-            if n not in (1, sizes[a]) or (labels.count(a) > 1 and n != shape[labels.index(a)]):
-                got = f"{n} and {sizes[a] if n != sizes[a] else shape[labels.index(a)]} for {a!r}"
-                what = f"{subscripts!r}, {', '.join(map(describe, arrays))}"
-                _refuse("one length for each label", f"{got} ({what})")
+            other = shape[labels.index(a)] if n in (1, sizes[a]) else sizes[a]
+            if n != other:
+                got = f"{n} and {other} for {a!r} ({subscripts!r}, {', '.join(map(str, shapes))})"
+                _refuse("one length for each label", got)
 
 
 def _refuse(expected: str, got: str) -> None:

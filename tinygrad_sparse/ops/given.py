@@ -18,5 +18,7 @@ def as_array(op: str, x: Any) -> Any:
 def as_arrays(op: str, given: Sequence[Any]) -> list[Any]:
     """The same for several; Python's numbers take the dtype of the others, as in arithmetic."""
     data = [x if hasattr(x, "shape") else as_operand(op, x) for x in given]
+    if all(hasattr(x, "shape") for x in data):
+        return data
     dtype = np.result_type(*(x.dtype if hasattr(x, "shape") else x for x in data))
     return [x if hasattr(x, "shape") else np.asarray(x, dtype) for x in data]
