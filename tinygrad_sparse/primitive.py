@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from tinygrad_sparse.backend import Array, adapter_of, adapter_of_type, as_operand, describe
-from tinygrad_sparse.errors import ShapeError, TapeError, explain
+from tinygrad_sparse.errors import ShapeError, TapeError, TinygradSparseError, explain
 from tinygrad_sparse.rules import Kink, RowRule
 from tinygrad_sparse.slices import Gradient, IndexedSlices, rows_of
 from tinygrad_sparse.tape import state, user_line
@@ -245,6 +245,8 @@ def _general(
         array = next((type(a) for a in data if hasattr(a, "shape")), float)
         try:
             out = op.kernels[array](*data, **static)
+        except TinygradSparseError:
+            raise
         except ValueError:
             _refuse_shapes(op, data)
             raise

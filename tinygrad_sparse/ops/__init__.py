@@ -13,7 +13,8 @@ from tinygrad_sparse.backend import register
 from tinygrad_sparse.tensor import Tensor
 
 from . import diagonals, elementwise, linalg, recorded, reduce, rows, shape
-from . import einsum as _einsum  # the op takes the name
+from . import einsum as _einsum  # the op of this name takes its place
+from . import solve as _solve
 
 if TYPE_CHECKING:
     from .diagonals import *
@@ -23,8 +24,9 @@ if TYPE_CHECKING:
     from .reduce import *
     from .rows import *
     from .shape import *
+    from .solve import *
 
-MODULES = (elementwise, shape, reduce, diagonals, _einsum, linalg, rows)
+MODULES = (elementwise, shape, reduce, diagonals, _einsum, linalg, _solve, rows)
 
 
 def declared(module: ModuleType) -> dict[str, Any]:
