@@ -4,6 +4,8 @@ Every error says which operation, what it expected, what came, and what to do ab
 reader of the last line of a traceback can go on without opening our source.
 """
 
+from numpy.linalg import LinAlgError as _NumPyLinAlgError
+
 
 class TinygradSparseError(Exception):
     """Base of all errors raised on purpose by this package."""
@@ -17,6 +19,10 @@ class ShapeError(TinygradSparseError, ValueError):
 
 class DtypeError(TinygradSparseError, TypeError):
     """A dtype that the operation cannot take: an integer parameter, a complex operand."""
+
+
+class LinAlgError(TinygradSparseError, _NumPyLinAlgError):
+    """A matrix that has no inverse or no factor. It is one of ``np.linalg.LinAlgError`` too."""
 
 
 class RowIndexError(TinygradSparseError, IndexError):

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from tinygrad_sparse.backend import Array, adapter_of, adapter_of_type, as_operand, describe
-from tinygrad_sparse.errors import ShapeError, TapeError, explain
+from tinygrad_sparse.errors import ShapeError, TapeError, TinygradSparseError, explain
 from tinygrad_sparse.rules import Kink, RowRule
 from tinygrad_sparse.slices import Gradient, IndexedSlices, rows_of
 from tinygrad_sparse.tape import Tape, state, user_line
@@ -244,8 +244,13 @@ def _unary_static(
             if canonical is not None:
                 (a,), static = canonical(a, **static)
             out = kernels[type(a)](a, **static)
+        except TinygradSparseError:
+            raise
         except TypeError:
             _check_arguments(call, (x,), static)
+            raise
+        except ValueError:
+            _refuse_shapes(op, (a,))
             raise
         if type(x) is not Tensor:
             return out
@@ -288,12 +293,13 @@ def _general(
                 data, static = canonical(*data, **static)
             array = next((type(a) for a in data if hasattr(a, "shape")), float)
             out = kernels[array](*data, **static)
+        except TinygradSparseError:
+            raise
         except TypeError:
             _check_arguments(call, given, static)
             raise
-        except ValueError as error:
-            if not isinstance(error, ShapeError):
-                _refuse_shapes(op, data)
+        except ValueError:
+            _refuse_shapes(op, data)
             raise
         if Tensor not in map(type, given):
             return out

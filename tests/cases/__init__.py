@@ -1,37 +1,11 @@
 """The case table: one row an op and shape, and every law runs on every row.
 
 Domains stay away from kinks, where finite differences mean nothing; kinks have declared values.
+Each file here belongs to the module of its name, and is found by being here.
 """
 
-from . import (
-    activation,
-    elementwise,
-    exponential,
-    linalg,
-    nn,
-    norms,
-    reduce,
-    rounding,
-    rows,
-    scan,
-    shape,
-    softmax,
-    trigonometric,
-)
+from importlib import import_module
+from pkgutil import iter_modules
 
-PARTS = (
-    elementwise,
-    exponential,
-    rounding,
-    trigonometric,
-    activation,
-    shape,
-    reduce,
-    scan,
-    norms,
-    softmax,
-    linalg,
-    rows,
-    nn,
-)
+PARTS = [import_module(f"{__name__}.{part.name}") for part in iter_modules(__path__)]
 CASES = [case for part in PARTS for case in part.CASES]

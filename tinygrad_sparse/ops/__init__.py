@@ -6,30 +6,19 @@ a public function of one of the modules below: declaring it there is all it take
 
 from __future__ import annotations
 
+from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from tinygrad_sparse.backend import register
 from tinygrad_sparse.tensor import Tensor
 
-from . import (
-    activation,
-    elementwise,
-    exponential,
-    linalg,
-    norms,
-    recorded,
-    reduce,
-    rounding,
-    rows,
-    scan,
-    shape,
-    trigonometric,
-)
-from . import softmax as softmax_family
+from . import recorded, shape
 
 if TYPE_CHECKING:
     from .activation import *
+    from .diagonals import *
+    from .einsum import *
     from .elementwise import *
     from .exponential import *
     from .linalg import *
@@ -40,22 +29,19 @@ if TYPE_CHECKING:
     from .scan import *
     from .shape import *
     from .softmax import *
+    from .solve import *
     from .trigonometric import *
 
-MODULES = (
-    elementwise,
-    exponential,
-    rounding,
-    trigonometric,
-    activation,
-    shape,
-    reduce,
-    scan,
-    norms,
-    softmax_family,
-    linalg,
-    rows,
-)
+# In the order in which a reader meets them. Some have the name of an op, which takes their place.
+MODULES = tuple(
+    import_module(f"{__name__}.{name}")
+    for name in (
+        "elementwise", "exponential", "rounding", "trigonometric", "activation",
+        "shape", "rows",
+        "reduce", "scan", "norms", "softmax",
+        "diagonals", "linalg", "einsum", "solve",
+    )
+)  # fmt: skip
 
 
 def declared(module: ModuleType) -> dict[str, Any]:

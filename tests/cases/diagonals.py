@@ -1,0 +1,19 @@
+"""Diagonals and triangles: one row an op and shape."""
+
+from tinygrad_sparse import ops
+from tinygrad_sparse.testing import Case, normal
+
+CASES = [
+    Case(ops.diagonal, [normal(5, 4)], static={"offset": 1}),
+    Case(ops.diagonal, [normal(5, 3, 4)], name="in each row", commutes=(0,),
+         static={"offset": -1, "axis1": -1, "axis2": 1}),
+    Case(ops.diagonal, [normal(4, 5, 4)], name="row axis last", rows="dense", static={"axis2": -1}),
+    Case(ops.diagonal, [normal(2, 2)], name="outside", static={"offset": 5}),
+    Case(ops.diag, [normal(3)], rows="dense", static={"k": -1}),
+    Case(ops.diag, [normal(4, 3)], name="of a matrix"),
+    Case(ops.trace, [normal(4, 5)], static={"offset": 1}),
+    Case(ops.trace, [normal(5, 3, 3)], name="in each row", commutes=(0,),
+         static={"axis1": 1, "axis2": 2}),
+    Case(ops.tril, [normal(5, 3)], static={"k": -1}),
+    Case(ops.triu, [normal(5, 3, 3)], commutes=(0,)),
+]  # fmt: skip

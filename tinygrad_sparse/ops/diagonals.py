@@ -1,0 +1,144 @@
+"""Diagonals and triangles of matrices. Floor 4: declarations only."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy as np
+
+from tinygrad_sparse.backend import Array, describe
+from tinygrad_sparse.errors import ShapeError, explain
+from tinygrad_sparse.primitive import composite, primitive
+from tinygrad_sparse.rules import reindexed
+from tinygrad_sparse.slices import IndexedSlices, rows_of
+
+from .axes import canonical_axes
+from .elementwise import where
+from .given import as_array
+from .reduce import sum
+
+
+def _on_diagonal(sizes: tuple[int, int], offset: int) -> tuple[Array, Array]:
+    """The places of a diagonal of a matrix."""
+    n, m = sizes
+    at = np.arange(max(0, min(n + min(offset, 0), m - max(offset, 0))))
+    return at - min(offset, 0), at + max(offset, 0)
+
+
+def _undiagonal_rows(
+    g: IndexedSlices, out: Any, x: Any, *, sizes: Any, offset: int, axes: Any, place: int
+) -> IndexedSlices | None:
+    lead = g.lead
+    if min(*axes, place) < lead:
+        return None
+    inner = tuple(a - lead + 1 for a in axes)
+    values = _diagonal(g.values, offset=offset, axes=inner, place=place - lead + 1)
+    return rows_of(g.indices, values, tuple(x.shape), lead)
+
+
+@primitive(
+    rows=reindexed(_undiagonal_rows),
+    vjp=(
+        lambda g, out, x, *, sizes, offset, axes, place: _diagonal(
+            g, offset=offset, axes=axes, place=place
+        ),
+    ),
+)
+def _undiagonal(xp: Any, x: Array, *, sizes: Any, offset: int, axes: Any, place: int) -> Array:
+    """Zeros but for x on a diagonal along two axes: the transpose of `_diagonal`."""
+    x = xp.moveaxis(x, place, -1)
+    out = xp.zeros((*x.shape[:-1], *sizes), x.dtype)
+    out[..., *_on_diagonal(sizes, offset)] = x
+    return xp.moveaxis(out, (-2, -1), axes)
+
+
+def _diagonal_vjp(g: Any, out: Any, x: Any, *, offset: int, axes: Any, place: int) -> Any:
+    sizes = tuple(x.shape[a] for a in axes)
+    return _undiagonal(g, sizes=sizes, offset=offset, axes=axes, place=place)
+
+
+def _diagonal_rows(
+    g: IndexedSlices, out: Any, x: Any, *, offset: int, axes: Any, place: int
+) -> IndexedSlices | None:
+    """Rows above both axes stay rows; a place on the diagonal becomes a place along both axes."""
+    shape, lead = tuple(x.shape), g.lead
+    sizes = tuple(shape[a] for a in axes)
+    rest = [a for a in range(len(shape)) if a not in axes]
+    if place >= lead:
+        if rest[:lead] != list(range(lead)):
+            return None
+        inner = tuple(a - lead + 1 for a in axes)
+        values = _undiagonal(
+            g.values, sizes=sizes, offset=offset, axes=inner, place=place - lead + 1
+        )
+        return rows_of(g.indices, values, shape, lead)
+    if sorted([*axes, *rest[: lead - 1]]) != list(range(lead + 1)):
+        return None
+    places: list[Array] = list(np.unravel_index(g.indices, g.shape[:lead]))
+    along = places.pop(place)
+    at = dict(zip(rest, places, strict=False))
+    at.update(zip(axes, (line[along] for line in _on_diagonal(sizes, offset)), strict=True))
+    ids = np.ravel_multi_index([at[a] for a in range(lead + 1)], shape[: lead + 1])
+    return rows_of(ids, g.values, shape, lead + 1)
+
+
+@primitive(rows=reindexed(_diagonal_rows), vjp=(_diagonal_vjp,))
+def _diagonal(xp: Any, x: Array, *, offset: int, axes: Any, place: int) -> Array:
+    """The diagonal along two axes of x, as axis `place` of the result."""
+    return xp.moveaxis(xp.diagonal(x, offset, *axes), -1, place)
+
+
+@composite(methods=("diagonal",))
+def diagonal(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
+    """The elements of x with i + offset = j along two axes, as the last axis of the result.
+
+    >>> diagonal(np.arange(6.0).reshape(2, 3), offset=1)
+    array([1., 5.])
+    """
+    x = as_array("diagonal", x)
+    if len(x.shape) < 2:
+        raise ShapeError(explain("diagonal", "an array of 2 or more axes", describe(x)))
+    axes = canonical_axes("diagonal", (axis1, axis2), len(x.shape))
+    return _diagonal(x, offset=operator.index(offset), axes=axes, place=len(x.shape) - 2)
+
+
+@composite(methods=("trace",))
+def trace(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
+    """The sum of a diagonal along two axes."""
+    return sum(diagonal(x, offset, axis1, axis2), -1)
+
+
+def diag(x: Any, k: int = 0) -> Any:
+    """A square matrix with the vector x on its k-th diagonal; of a matrix, that diagonal.
+
+    >>> diag(np.array([1.0, 2.0]))
+    array([[1., 0.],
+           [0., 2.]])
+    """
+    x = as_array("diag", x)
+    if len(x.shape) == 2:
+        return diagonal(x, k)
+    if len(x.shape) != 1:
+        raise ShapeError(explain("diag", "a vector or a matrix", describe(x)))
+    n = x.shape[0] + abs(k)
+    return _undiagonal(x, sizes=(n, n), offset=operator.index(k), axes=(0, 1), place=0)
+
+
+def _triangle(op: str, x: Any, k: int, lower: bool) -> Any:
+    x = as_array(op, x)
+    if len(x.shape) < 2:
+        raise ShapeError(explain(op, "matrices, (*batch, n, m)", describe(x)))
+    n, m = x.shape[-2:]
+    below = np.tri(n, m, k if lower else k - 1, dtype=bool)
+    return where(below, x, 0.0) if lower else where(below, 0.0, x)
+
+
+def tril(x: Any, k: int = 0) -> Any:
+    """The lower triangle of matrices (\\*batch, n, m): zero above the k-th diagonal."""
+    return _triangle("tril", x, k, lower=True)
+
+
+def triu(x: Any, k: int = 0) -> Any:
+    """The upper triangle of matrices (\\*batch, n, m): zero below the k-th diagonal."""
+    return _triangle("triu", x, k, lower=False)
