@@ -22,9 +22,13 @@ def check_unwritten(problem: Problem, options: Options) -> None:
     before = [a.copy() for a in problem.held]
     seed = _weights(problem, options)
     upstream = seed.copy()
-    problem.pull(upstream)
+    first = problem.pull(upstream)
     if not np.array_equal(seed, upstream):
         raise _written_to(problem, "its upstream")
+    kept = {i: np.array(densify(g)) for i, g in first.items()}
+    problem.pull(-seed)
+    if not all(_same(first[i], g) for i, g in kept.items()):
+        raise _written_to(problem, "the cotangent that it gave before")
     for a, b in zip(problem.held, before, strict=True):
         if not np.array_equal(a, b, equal_nan=True):
             raise _written_to(problem, "its arguments or its result")

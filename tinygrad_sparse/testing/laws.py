@@ -170,7 +170,7 @@ def untracked_does_no_work(case: Case) -> None:
 
 
 def twice_is_double(case: Case) -> None:
-    """Using an op's inputs twice doubles every gradient: only the engine accumulates."""
+    """Using an op's inputs twice adds up both gradients: only the engine accumulates."""
     check_twice(case, _problem(case), Options())
 
 
