@@ -1,4 +1,4 @@
-"""Makes `cases` importable and fails a test that leaves a Tape recording."""
+"""Makes `cases` importable, runs laws as tests, fails a test that leaves a Tape recording."""
 
 import sys
 from pathlib import Path
@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from tinygrad_sparse import tape
+
+pytest_plugins = ["tinygrad_sparse.testing.pytest"]
 
 sys.path.insert(0, str(Path(__file__).parent))
 

@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from tinygrad_sparse.backend import Array, adapter_of, adapter_of_type, as_operand, describe
 from tinygrad_sparse.errors import ShapeError, TapeError, TinygradSparseError, explain
 from tinygrad_sparse.rules import Kink, RowRule
@@ -522,10 +524,17 @@ def _broadcasts(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:
 
 
 def unbroadcast(c: Array, shape: tuple[int, ...]) -> Array:
-    """Sum `c` over the axes along which an argument of `shape` was stretched."""
+    """Sum `c` over the axes along which an argument of `shape` was stretched.
+
+    float16 is summed in float32, as everywhere.
+    """
     extra = len(c.shape) - len(shape)
     stretched = [i + extra for i, n in enumerate(shape) if n == 1 and c.shape[i + extra] != 1]
     axes = (*range(extra), *stretched)
     if axes:
-        c = adapter_of(c).xp.sum(c, axis=axes)
+        xp = adapter_of(c).xp
+        if c.dtype == np.float16:
+            c = xp.sum(c.astype(np.float32), axis=axes).astype(np.float16)
+        else:
+            c = xp.sum(c, axis=axes)
     return c.reshape(shape)

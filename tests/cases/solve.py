@@ -33,8 +33,10 @@ CASES = [
     Case(ops.det, [normal(3, 3)]),
     Case(ops.det, [normal(5, 2, 2)], name="stack", commutes=(0,)),
     Case(ops.det, [of_rank(3, 4, 4)], name="rank n - 1"),
-    Case(ops.det, [of_rank(2, 5, 4)], name="rank n - 2, stack", commutes=(0,)),
-    Case(ops.det, [of_rank(1, 4)], name="rank 1 of 4"),
+    # of lower rank, the determinant and its gradient are zero: a term gives the sum a scale
+    Case(lambda x: ops.det(x) + (x * x).sum((-2, -1)), [of_rank(2, 5, 4)],
+         name="det: rank n - 2, stack", commutes=(0,)),
+    Case(lambda x: ops.det(x) + (x * x).sum((-2, -1)), [of_rank(1, 4)], name="det: rank 1 of 4"),
     Case(ops.det, [normal(1, 1)], name="one number"),
     Case(ops.det, [normal(5, 0, 0)], name="nothing", commutes=(0,)),
     Case(lambda x: ops.slogdet(x).logabsdet, [invertible(3, 3)], name="slogdet: matrix"),

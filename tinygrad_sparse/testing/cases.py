@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,6 +20,13 @@ def normal(*shape: int) -> Draw:
 def uniform(*shape: int, low: float = 0.0, high: float = 1.0) -> Draw:
     """Uniform numbers in [low, high): for ops with a domain, or to stay away from kinks."""
     return lambda rng: rng.uniform(low, high, size=shape)
+
+
+def distinct(*shape: int, gap: float = 0.1) -> Draw:
+    """Numbers of which no two are nearer than `gap`: for max, sort and other ops with ties."""
+    return lambda rng: (
+        gap * (rng.permutation(math.prod(shape)).reshape(shape) - math.prod(shape) / 2)
+    )
 
 
 def integers(*shape: int, high: int) -> Draw:
@@ -44,7 +52,9 @@ class Case:
     static: dict[str, Any] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        label = getattr(self.function, "__name__", "f")
+        label = getattr(self.function, "__name__", type(self.function).__name__)
+        if label == "<lambda>":
+            return self.name or label
         return f"{label}: {self.name}" if self.name else label
 
     def draw(self, seed: int = 0, dtype: Any = np.float64) -> list[np.ndarray]:

@@ -1,4 +1,8 @@
-"""check_grads: gradients against central differences, at order 1 and above. Floor 6."""
+"""check_grads and check_vjp: is it the derivative, and does it keep its promises? Floor 6.
+
+`check_grads` is for functions of Tensors, ours or yours. `check_vjp` is for a plain NumPy function
+with a derivative written by hand, and needs nothing else of this package.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +12,20 @@ from typing import Any
 import numpy as np
 
 from tinygrad_sparse import ops
-from tinygrad_sparse.errors import DtypeError, explain
-from tinygrad_sparse.functional import grad
-from tinygrad_sparse.slices import densify
-from tinygrad_sparse.tensor import tensor, unwrap
+from tinygrad_sparse.backend import describe
+from tinygrad_sparse.backward import run
+from tinygrad_sparse.errors import DtypeError, TapeError, TinygradSparseError, explain
+from tinygrad_sparse.functional import grad, identity
+from tinygrad_sparse.slices import Gradient, densify
+from tinygrad_sparse.tape import Tape, no_grad
+from tinygrad_sparse.tensor import Tensor, parameter, tensor, unwrap
 
-FULL = 48  # arguments up to this size are checked element by element, larger ones along a direction
+from .compare import Options, Problem, check_form, compare, own
+from .conduct import check_repeatable, check_strides, check_unwritten, check_zero
+from .diagnosis import GradientError
+from .differences import Arrays
+
+METHODS = ("central", "complex")
 
 
 def check_grads(
@@ -21,87 +33,264 @@ def check_grads(
     args: Sequence[Any],
     order: int = 2,
     eps: float | None = None,
-    atol: float = 1e-6,
-    rtol: float = 1e-6,
+    atol: float | None = None,
+    rtol: float | None = None,
     seed: int = 0,
+    method: str = "central",
 ) -> None:
-    """Raise AssertionError unless f's gradients equal finite differences, up to `order`.
+    """Raise GradientError unless f's gradients equal finite differences, up to `order`.
 
-    `f` maps arrays to one Tensor of any shape; the float64 arguments are differentiated, the others
-    held fixed. f is weighed by a random w, L(x) = Σ w·f(x), and ∇L compared with
-    (L(x + εv) - L(x - εv)) / 2ε for each unit direction v of a small argument, or a random v of a
-    large one. Order 2 checks the function Σ v·∇L in the same way.
+    `f` maps arrays to a Tensor of any shape, or a tuple of them. Float arguments are
+    differentiated, others (ids) held fixed. Differences are taken in float64 whatever the dtype;
+    the gradient is computed in the arguments' own dtype and compared with that dtype's tolerance:
+
+        |got - expected| <= atol + rtol · max(|got|, |expected|) + rounding of the differences
+
+    with rtol 1e-6, 2e-4, 2e-2 and atol 1e-9, 2e-4, 2e-2 times the largest entry for float64, 32,
+    16; ten times that for each further order. Order 2 checks x -> Σ v·∇(Σ w·f(x)) for random v, w.
+    Also checked: two runs agree in every bit; a zero upstream gives zeros; the upstream may be
+    read-only and have any strides; nothing is written to; using the result twice doubles; a
+    row-sparse gradient has the ids of rows that are read, and no others.
+
+    ``method="complex"`` uses the complex step instead, exact to rounding, for order 1. f must then
+    take complex arrays and be analytic: that cannot be seen from outside, so it is yours to say,
+    and checked roughly against differences. The error's text says where, what, and what it looks
+    like (a sign, a factor, a kink, ...); its `kind` says that in a word.
 
     >>> check_grads(lambda x: ops.tanh(x) * x, [np.linspace(-1.0, 1.0, 5)])
+    >>> check_grads(lambda x: x.data * x, [np.ones(2)])  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+        ...
+    tinygrad_sparse.testing.diagnosis.GradientError: <lambda>: gradient of argument 0 at [0]: ...
     """
-    arrays = [np.asarray(a) for a in args]
-    numbers = tuple(i for i, a in enumerate(arrays) if a.dtype.kind == "f")
-    if any(arrays[i].dtype != np.float64 for i in numbers):
-        got = ", ".join(str(arrays[i].dtype) for i in numbers)
-        raise DtypeError(
-            explain("check_grads", "float64 arguments", got, "differences in float32 prove nothing")
-        )
-    if not numbers:
-        raise DtypeError(explain("check_grads", "at least one float64 argument", "none"))
+    options = _options("check_grads", eps, atol, rtol, seed, method)
+    arrays, wanted = own("check_grads", [unwrap(a) for a in args])
+    with no_grad():
+        problem = traced(f, arrays, wanted)
+        _check_first_order(problem, traced(f, arrays, wanted), options)
+        check_twice(f, problem, options)
+        compare_higher(f, arrays, wanted, order, options)
+
+
+def check_vjp(
+    f: Callable[..., Any],
+    vjp: Callable[..., Any] | Sequence[Callable[..., Any] | None],
+    args: Sequence[Any],
+    eps: float | None = None,
+    atol: float | None = None,
+    rtol: float | None = None,
+    seed: int = 0,
+    method: str = "central",
+) -> None:
+    """Raise GradientError unless `vjp` pulls cotangents back through the NumPy function `f`.
+
+    ``f(*args)`` gives an array or a number. `vjp` is written as in `primitive`: one function an
+    argument, ``(g, out, *args) -> cotangent``, None for an argument without one; or a single such
+    function that gives a cotangent for the only float argument, or a tuple with one for each.
+    A plain derivative f' of a scalar function of one argument is ``lambda g, out, x: g * df(x)``.
+    Tolerances, promises, `method` and messages are those of `check_grads`, at order 1.
+
+    >>> check_vjp(np.sin, lambda g, out, x: g * np.cos(x), [np.linspace(0.0, 1.0, 4)])
+    >>> check_vjp(np.sin, lambda g, out, x: -g * np.cos(x), [np.ones(2)])  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+        ...
+    tinygrad_sparse.testing.diagnosis.GradientError: sin: gradient of argument 0 at [0]: ...
+    """
+    options = _options("check_vjp", eps, atol, rtol, seed, method)
+    arrays, wanted = own("check_vjp", args)
+    problem = _written(f, vjp, arrays, wanted)
+    _check_first_order(problem, _written(f, vjp, arrays, wanted), options)
+
+
+def _check_first_order(problem: Problem, again: Problem, options: Options) -> None:
+    check_unwritten(problem, options)
+    check_repeatable(problem, again, options)
+    compare(problem, options)
+    check_zero(problem)
+    check_strides(problem, options)
+
+
+def _options(
+    op: str, eps: float | None, atol: float | None, rtol: float | None, seed: int, method: str
+) -> Options:
+    if method not in METHODS:
+        raise TinygradSparseError(explain(op, f"a method of {METHODS}", repr(method)))
+    return Options(eps, atol, rtol, seed, method)
+
+
+# -- functions of Tensors ------------------------------------------------------------------------
+
+
+def traced(
+    f: Callable[..., Any], arrays: Arrays, wanted: tuple[int, ...], name: str = "", order: int = 1
+) -> Problem:
+    """The problem of checking f's own gradients: the pull-back is a Tape's."""
+    name = name or name_of(f)
+    tape = Tape("allow", persistent=True)
+    leaves = {i: parameter(arrays[i]) for i in wanted}
+    with tape:
+        out = _joined(f(*[leaves.get(i, a) for i, a in enumerate(arrays)]), name)
+        if out._node < 0:  # f is the identity
+            out = identity(out)
+    held = [*arrays, *(leaf._data for leaf in leaves.values())]
+    held += [entry[1] for entry in tape._entries[1:] if entry[1].flags.writeable]
+
+    def value(moved: Arrays) -> np.ndarray:
+        if any(a.dtype.kind == "c" for a in moved):
+            return np.asarray(_joined(f(*moved), name))
+        return unwrap(_joined(f(*_constants(moved, wanted)), name))
+
+    def pull(seed: np.ndarray) -> dict[int, Gradient]:
+        if not out._node:
+            return {}
+        cotangents = run(tape, out._node, 0, seed, False, True)
+        found = {i: cotangents.get(leaf._node) for i, leaf in leaves.items()}
+        return {i: g for i, g in found.items() if g is not None}
+
+    def reads_nan(moved: Arrays) -> bool:
+        with Tape("allow") as watch, np.errstate(all="ignore"):
+            try:
+                f(*[parameter(a) if i in wanted else a for i, a in enumerate(moved)])
+            except TinygradSparseError:
+                return True  # f looked at the value and refused it
+        return any(np.isnan(entry[1]).any() for entry in watch._entries[1:])
+
+    return Problem(name, arrays, wanted, out._data, value, pull, reads_nan, held, order)
+
+
+def compare_higher(
+    f: Callable[..., Any], arrays: Arrays, wanted: tuple[int, ...], order: int, options: Options
+) -> None:
+    """Orders 2 and above: the same comparison for the function x -> Σ v·∇(Σ w·f(x))."""
+    name = name_of(f)
+    for reached in range(2, order + 1):
+        f = _slope(f, arrays, wanted, options.seed + reached, name)
+        compare(traced(f, arrays, wanted, name, reached), options._replace(method="central"))
+
+
+def _slope(
+    f: Callable[..., Any], arrays: Arrays, wanted: tuple[int, ...], seed: int, name: str
+) -> Callable[..., Any]:
     rng = np.random.default_rng(seed)
-    shape = np.shape(unwrap(f(*[tensor(a) for a in arrays])))
-    w = rng.normal(size=shape)
+    vs = [rng.normal(size=arrays[i].shape) for i in wanted]
+    w = rng.normal(size=_joined(f(*_constants(arrays, wanted)), name).shape)
 
     def weighed(*xs: Any) -> Any:
-        return ops.sum(f(*xs) * w)
+        return ops.sum(_joined(f(*xs), name) * w)
 
-    gradients = [densify(g) for g in grad(weighed, numbers)(*arrays)]
-    step = eps or 1e-6
-    for i, g in zip(numbers, gradients, strict=True):
-        _compare(f, weighed, arrays, i, g, step, atol, rtol, rng)
-    if order > 1:
-        vs = [rng.normal(size=arrays[i].shape) for i in numbers]
+    def slope(*xs: Any) -> Any:
+        total: Any = tensor(0.0)
+        for g, v in zip(grad(weighed, wanted)(*xs), vs, strict=True):
+            total = total + ops.sum(densify(g) * v)
+        return total
 
-        def slope(*xs: Any) -> Any:
-            inner = grad(weighed, numbers)(*xs)
-            total: Any = 0.0
-            for g, v in zip(inner, vs, strict=True):
-                total = total + ops.sum(densify(g) * v)
-            return total * tensor(1.0)
-
-        check_grads(slope, arrays, order - 1, eps, atol * 10, rtol * 10, seed + 1)
+    return slope
 
 
-def _compare(
-    f: Any, weighed: Any, arrays: list[Any], i: int, g: Any, eps: float, atol: float, rtol: float,
-    rng: np.random.Generator,
-) -> None:  # fmt: skip
-    x = arrays[i]
-    if g.shape != x.shape or g.dtype != x.dtype:
-        raise AssertionError(
-            f"{_name(f)}: gradient of argument {i} is {g.dtype} {g.shape}, not {x.dtype} {x.shape}"
-        )
-    directions: list[tuple[Any, np.ndarray]]
-    if x.size <= FULL:
-        directions = [(at, _unit(x, at)) for at in np.ndindex(x.shape)]
-    else:
-        v = rng.normal(size=x.shape)
-        directions = [("a random direction", v / np.linalg.norm(v))]
-    for where, v in directions:
-        sides = []
-        for sign in (1.0, -1.0):
-            moved = [*arrays[:i], x + sign * eps * v, *arrays[i + 1 :]]
-            sides.append(weighed(*[tensor(a) for a in moved]).item())
-        expected = (sides[0] - sides[1]) / (2 * eps)
-        got = float((g * v).sum())
-        scale = max(abs(got), abs(expected), max(map(abs, sides)) * 1e-3)
-        if not abs(got - expected) <= atol + rtol * scale:
-            raise AssertionError(
-                f"{_name(f)}: gradient of argument {i} at {where}: got {got:.9g}, "
-                f"expected {expected:.9g} by central differences"
+def check_twice(f: Callable[..., Any], problem: Problem, options: Options) -> None:
+    """Using f twice, with upstreams v and w, gives the gradients of both, added."""
+    rng, out = np.random.default_rng(options.seed), problem.out
+    v, w = (rng.normal(size=out.shape).astype(out.dtype) for _ in range(2))
+    leaves = {i: parameter(problem.arrays[i]) for i in problem.wanted}
+    with Tape("allow"):
+        xs = [leaves.get(i, a) for i, a in enumerate(problem.arrays)]
+        first, second = (_joined(f(*xs), problem.name) for _ in range(2))
+        total = ops.sum(first * v) + ops.sum(second * w)
+    if not total.requires_grad:
+        return
+    grads = total.backward()
+    for i, leaf in leaves.items():
+        check_form(problem, i, grads.get(leaf))
+        got = _wide(grads.get(leaf), leaf)
+        parts = [_wide(problem.pull(seed).get(i), leaf).copy() for seed in (v, w)]
+        slack = 16 * np.finfo(leaf.dtype).eps * np.abs(parts).max(initial=0.0)
+        off = np.abs(got - sum(parts))
+        if not (off <= slack).all():
+            at = tuple(map(int, np.unravel_index(np.argmax(off), off.shape)))
+            raise GradientError(
+                explain(
+                    f"{problem.name}: gradient of argument {i} at {list(at)}",
+                    f"{parts[0][at]:.6g} and {parts[1][at]:.6g} added, when it is used twice",
+                    f"{got[at]:.6g}",
+                    "a rule returns a cotangent and keeps none: only the engine adds them up",
+                ),
+                "twice",
+                i,
+                at,
             )
 
 
-def _unit(x: np.ndarray, at: Any) -> np.ndarray:
-    v = np.zeros_like(x)
-    v[at] = 1.0
-    return v
+def _wide(g: Gradient | None, leaf: Tensor) -> np.ndarray:
+    return np.zeros(leaf.shape) if g is None else densify(g).astype(np.float64)
 
 
-def _name(f: Any) -> str:
+def _constants(arrays: Arrays, wanted: tuple[int, ...]) -> list[Any]:
+    return [tensor(a) if i in wanted else a for i, a in enumerate(arrays)]
+
+
+def _joined(out: Any, name: str) -> Any:
+    """One Tensor (or array, for complex arguments) that holds all results."""
+    if isinstance(out, (tuple, list)):
+        out = ops.concatenate([ops.reshape(_joined(part, name), (-1,)) for part in out])
+    data = unwrap(out)
+    if type(out) is not Tensor and not (hasattr(data, "dtype") and data.dtype.kind == "c"):
+        raise TapeError(
+            explain(
+                name,
+                "a Tensor, or a tuple of them",
+                f"a {type(out).__name__}, from which no gradient can flow",
+                "use ops of tinygrad_sparse; check_vjp checks plain NumPy functions",
+            )
+        )
+    if data.dtype.kind not in "fc":
+        raise DtypeError(explain(name, "a float result", describe(data)))
+    return out
+
+
+def name_of(f: Any) -> str:
+    """What an error calls the function."""
     return getattr(f, "__name__", None) or str(f)
+
+
+# -- plain NumPy functions -----------------------------------------------------------------------
+
+
+def _written(f: Callable[..., Any], vjp: Any, arrays: Arrays, wanted: tuple[int, ...]) -> Problem:
+    """The problem of checking a derivative that was written by hand."""
+    name = name_of(f)
+    if not callable(vjp):
+        if len(vjp) != len(arrays):
+            raise TinygradSparseError(
+                explain("check_vjp", f"a VJP or None for each of {len(arrays)} arguments",
+                        f"{len(vjp)}", "or one function that gives a tuple")
+            )  # fmt: skip
+        wanted = tuple(i for i in wanted if vjp[i] is not None)
+    out = np.asarray(f(*arrays))
+    if out.dtype.kind != "f":
+        raise DtypeError(explain(name, "a float result", describe(out)))
+    mine = [a.copy() for a in arrays]
+
+    def pull(g: np.ndarray) -> dict[int, Gradient]:
+        if not callable(vjp):
+            return {i: _array(vjp[i](g, out, *mine)) for i in wanted}
+        found = vjp(g, out, *mine)
+        found = found if isinstance(found, (tuple, list)) else (found,)
+        if len(found) != len(wanted):
+            raise TinygradSparseError(
+                explain(f"vjp of {name}", f"a cotangent for each of {len(wanted)} float arguments",
+                        f"{len(found)}")
+            )  # fmt: skip
+        return {i: _array(c) for i, c in zip(wanted, found, strict=True) if c is not None}
+
+    def value(moved: Arrays) -> np.ndarray:
+        return np.asarray(f(*moved))
+
+    def reads_nan(moved: Arrays) -> bool:
+        with np.errstate(all="ignore"):
+            return bool(np.isnan(f(*moved)).any())
+
+    return Problem(name, arrays, wanted, out, value, pull, reads_nan, [*mine, out])
+
+
+def _array(c: Any) -> Gradient:
+    return c if hasattr(c, "shape") and not isinstance(c, np.generic) else np.asarray(c)

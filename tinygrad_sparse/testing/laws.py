@@ -1,29 +1,39 @@
-"""The laws that every op obeys; `check_op` runs them all on one case. Floor 6."""
+"""The laws that every op obeys; `check_op` runs them all on one case. Floor 6.
+
+A law is a function of a Case that returns if the case keeps it and raises if not. Its docstring's
+first line is what it says.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from tinygrad_sparse import ops
-from tinygrad_sparse.errors import SparsityError
+from tinygrad_sparse.errors import SparsityError, explain
 from tinygrad_sparse.gradstore import GradStore
-from tinygrad_sparse.primitive import Primitive
 from tinygrad_sparse.slices import IndexedSlices, densify, is_sparse
 from tinygrad_sparse.tape import Tape
 from tinygrad_sparse.tensor import Tensor, parameter, tensor, unwrap
 
 from .cases import Case
-from .gradcheck import check_grads
+from .compare import ATOL, RTOL, Options, Problem, compare
+from .conduct import check_repeatable, check_strides, check_unwritten, check_zero
+from .gradcheck import check_twice, compare_higher, traced
+from .substitute import vjps_of, with_vjps
+
+Law = Callable[[Case], None]
 
 ROW_SETS = {"one": [0], "many": [3, 1], "repeated": [2, 2, 4, 0, 2], "none": []}
 
 
 def gradient(case: Case) -> None:
-    """Gradients equal finite differences, at orders 1 and 2."""
-    check_grads(case, case.draw(), order=case.order)
+    """Gradients equal finite differences, at orders 1 and 2; rows that are not read have no id."""
+    problem = _problem(case)
+    compare(problem, Options())
+    compare_higher(case, problem.arrays, problem.wanted, case.order, Options())
 
 
 def sparse_pull(case: Case) -> None:
@@ -51,14 +61,29 @@ def sparse_pull(case: Case) -> None:
                 )
 
 
+def nothing_in_nothing_out(case: Case) -> None:
+    """A row-sparse cotangent without rows reaches no row of any argument that has rows."""
+    if case.rows != "sparse":
+        return
+    arrays = case.draw()
+    shape = np.shape(unwrap(case(*map(tensor, arrays))))
+    if shape:
+        g = IndexedSlices([], np.zeros((0, *shape[1:])), shape)
+        for k, c in _pull(case, arrays, g, "raise").items():
+            rows = len(c.indices) if is_sparse(c) else np.count_nonzero(c)
+            assert not rows, f"{case}: {rows} rows of argument {k} from none"
+
+
 def rows_commute(case: Case) -> None:
-    """f(x)[r] == f(x[r]): what a row rule claims, said of the forward."""
+    """f(x)[r] == f(x[r]): what a row rule claims, said of the forward; also for no rows at all."""
     if case.commutes:
         arrays = case.draw()
-        rows = [2, 0, 2]
-        some = [a[rows] if k in case.commutes else a for k, a in enumerate(arrays)]
         whole = unwrap(case(*map(tensor, arrays)))
-        np.testing.assert_allclose(unwrap(case(*map(tensor, some))), whole[rows], rtol=1e-12)
+        for rows in ([2, 0, 2], []):
+            some = [a[rows] if k in case.commutes else a for k, a in enumerate(arrays)]
+            np.testing.assert_allclose(
+                unwrap(case(*map(tensor, some))), whole[rows], rtol=1e-12, err_msg=str(case)
+            )
 
 
 def dtype_kept(case: Case) -> None:
@@ -72,18 +97,61 @@ def dtype_kept(case: Case) -> None:
             assert grads[leaf].dtype == dtype, f"{case}: argument {k} got {grads[leaf].dtype}"
 
 
-def upstream_is_read_only(case: Case) -> None:
-    """A read-only, stride-0 upstream works, and neither it nor the arguments are written to."""
+def dtypes_agree(case: Case) -> None:
+    """Values and gradients in float32 and float16 are those of float64, to that precision."""
+    for dtype in ("float32", "float16"):
+        arrays = case.draw(dtype=dtype)
+        wide = [a.astype(np.float64) if a.dtype.kind == "f" else a for a in arrays]
+        (_, out), (_, true) = (_run(case, some, Tape("allow")) for some in (arrays, wide))
+        pairs = [("values", unwrap(out), unwrap(true))]
+        seed = np.linspace(0.5, 1.5, out.size).reshape(out.shape).astype(dtype)
+        got, wanted = (_pull(case, some, seed, "allow") for some in (arrays, wide))
+        pairs += [(f"argument {k}", densify(got[k]), densify(wanted[k])) for k in wanted]
+        for what, a, b in pairs:
+            smallest = float(np.finfo(dtype).smallest_subnormal)
+            atol = ATOL[dtype] * np.abs(b).max(initial=0.0) + smallest
+            np.testing.assert_allclose(
+                a.astype(np.float64), b, rtol=RTOL[dtype], atol=atol, err_msg=f"{case}: {what}"
+            )
+
+
+def arrays_in_array_out(case: Case) -> None:
+    """On arrays an op is the NumPy function: an array comes, with the bits that a Tensor gets."""
+    if getattr(case.function, "op", None) is not None:
+        arrays = case.draw()
+        out = case(*arrays)
+        assert type(out) is not Tensor, f"{case}: arrays in, a Tensor out"
+        np.testing.assert_array_equal(
+            out, unwrap(case(*map(tensor, arrays))), err_msg=str(case), strict=bool(np.ndim(out))
+        )
+
+
+def any_layout(case: Case) -> None:
+    """Arguments may lie in memory in any order: values and gradients are the same."""
     arrays = case.draw()
-    before = [a.copy() for a in arrays]
-    shape = np.shape(unwrap(case(*map(tensor, arrays))))
-    seed = np.broadcast_to(np.float64(0.5), shape)
-    once = _pull(case, arrays, seed, "allow")
-    again = _pull(case, arrays, np.full(shape, 0.5), "allow")
-    for k in once:
-        np.testing.assert_array_equal(densify(once[k]), densify(again[k]), err_msg=str(case))
-    for a, b in zip(arrays, before, strict=True):
-        np.testing.assert_array_equal(a, b, err_msg=f"{case} wrote to its arguments")
+    once = _pull(case, arrays, None, "allow")
+    leaves = {k: parameter(a.T) for k, a in enumerate(arrays) if a.dtype.kind == "f"}
+    with Tape("allow"):
+        out = case(*[leaves[k].T if k in leaves else a for k, a in enumerate(arrays)])
+    np.testing.assert_allclose(unwrap(out), unwrap(_run(case, arrays, Tape())[1]), rtol=1e-12)
+    grads = out.backward(seed=np.ones(out.shape))
+    for k, g in once.items():
+        np.testing.assert_allclose(
+            densify(grads[leaves[k]]).T, densify(g), rtol=1e-10, atol=1e-12, err_msg=str(case)
+        )
+
+
+def any_upstream(case: Case) -> None:
+    """The upstream may be zero, read-only, of any strides; no rule writes to what it is given."""
+    problem = _problem(case)
+    check_unwritten(problem, Options())
+    check_zero(problem)
+    check_strides(problem, Options())
+
+
+def repeatable(case: Case) -> None:
+    """The same arguments give the same bits, in values and in gradients."""
+    check_repeatable(_problem(case), _problem(case), Options())
 
 
 def untracked_does_no_work(case: Case) -> None:
@@ -103,18 +171,49 @@ def untracked_does_no_work(case: Case) -> None:
 
 
 def twice_is_double(case: Case) -> None:
-    """Using an op's inputs twice doubles every gradient: only the engine accumulates."""
+    """Using an op's inputs twice adds up both gradients: only the engine accumulates."""
+    check_twice(case, _problem(case), Options())
+
+
+LAWS: tuple[Law, ...] = (
+    gradient,
+    sparse_pull,
+    nothing_in_nothing_out,
+    rows_commute,
+    dtype_kept,
+    dtypes_agree,
+    arrays_in_array_out,
+    any_layout,
+    any_upstream,
+    repeatable,
+    untracked_does_no_work,
+    twice_is_double,
+)
+
+
+def check_op(case: Case, laws: Sequence[Law] = LAWS) -> None:
+    """Every law on one case; the AssertionError of a law that is broken begins with its name.
+
+    >>> from tinygrad_sparse import ops
+    >>> from tinygrad_sparse.testing import normal
+    >>> check_op(Case(ops.tanh, [normal(5, 3)], commutes=(0,)))
+    """
+    for law in laws:
+        try:
+            law(case)
+        except AssertionError as error:
+            raise AssertionError(f"{law.__name__}: {error}") from error
+        except Exception as error:
+            promise = (law.__doc__ or "").partition("\n")[0]
+            raise AssertionError(
+                explain(f"{law.__name__}: {case}", promise.rstrip("."), f"{error!r}")
+            ) from error
+
+
+def _problem(case: Case) -> Problem:
     arrays = case.draw()
-    once = _pull(case, arrays, None, "allow")
-    leaves = {k: parameter(a) for k, a in enumerate(arrays) if a.dtype.kind == "f"}
-    with Tape("allow"):
-        xs = [leaves.get(k, a) for k, a in enumerate(arrays)]
-        total = ops.sum(case(*xs)) + ops.sum(case(*xs))
-    grads = total.backward()
-    for k, g in once.items():
-        np.testing.assert_allclose(
-            densify(grads[leaves[k]]), 2 * densify(g), rtol=1e-9, atol=1e-12, err_msg=str(case)
-        )
+    wanted = tuple(k for k, a in enumerate(arrays) if a.dtype.kind == "f")
+    return traced(case, arrays, wanted)
 
 
 def _guarded(entry: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -124,26 +223,9 @@ def _guarded(entry: tuple[Any, ...]) -> tuple[Any, ...]:
     def refuse(*args: Any, **static: Any) -> Any:
         raise AssertionError(f"{op.name}: the VJP of an untracked argument was run")
 
-    vjp = tuple(op.vjp[k] if parent else refuse for k, parent in enumerate(parents))
-    guarded = Primitive(op.name, op.kernels, vjp, op.rows, op.variadic)
-    return (guarded, *entry[1:])
-
-
-LAWS = [
-    gradient,
-    sparse_pull,
-    rows_commute,
-    dtype_kept,
-    upstream_is_read_only,
-    untracked_does_no_work,
-    twice_is_double,
-]
-
-
-def check_op(case: Case) -> None:
-    """Every law on one case."""
-    for law in LAWS:
-        law(case)
+    right = vjps_of(op, len(parents))
+    vjps = [f if parent else refuse for f, parent in zip(right, parents, strict=True)]
+    return (with_vjps(op, vjps), *entry[1:])
 
 
 def _run(

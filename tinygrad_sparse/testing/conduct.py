@@ -1,0 +1,133 @@
+"""What a pull-back promises besides being right: repeatable, zero at zero, hands off. Floor 6.
+
+Each of these was somebody's silent fault: a rule that assumed a contiguous upstream, one that wrote
+into it, a 0 · inf under a zero upstream, an atomic sum that differs from run to run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from tinygrad_sparse.errors import explain
+from tinygrad_sparse.slices import Gradient, densify
+
+from .compare import Options, Problem
+from .diagnosis import GradientError
+
+
+def check_unwritten(problem: Problem, options: Options) -> None:
+    """A rule writes to nothing it was given. Checked first, for it misleads whatever follows."""
+    before = [a.copy() for a in problem.held]
+    seed = _weights(problem, options)
+    upstream = seed.copy()
+    first = problem.pull(upstream)
+    if not np.array_equal(seed, upstream):
+        raise _written_to(problem, "its upstream")
+    kept = {i: np.array(densify(g)) for i, g in first.items()}
+    problem.pull(-seed)
+    if not all(_same(first[i], g) for i, g in kept.items()):
+        raise _written_to(problem, "the cotangent that it gave before")
+    for a, b in zip(problem.held, before, strict=True):
+        if not np.array_equal(a, b, equal_nan=True):
+            raise _written_to(problem, "its arguments or its result")
+
+
+def check_repeatable(problem: Problem, again: Problem, options: Options) -> None:
+    """Two runs give the same bits, in the value and in every cotangent."""
+    seed = _weights(problem, options)
+    pairs: list[tuple[str, Gradient, Gradient]] = [("the result", problem.out, again.out)]
+    first, second = problem.pull(seed), again.pull(seed)
+    for i in sorted({*first, *second}):
+        pairs.append((f"the gradient of argument {i}", first.get(i), second.get(i)))
+    for what, a, b in pairs:
+        if not _same(a, b):
+            raise GradientError(
+                explain(
+                    problem.name,
+                    f"the same bits for {what} in two runs",
+                    "different ones",
+                    "is it random? draw outside the function, or with a fixed seed",
+                ),
+                "not repeatable",
+            )
+
+
+def check_zero(problem: Problem) -> None:
+    """A zero upstream gives zero cotangents: no 0 · inf."""
+    for i, g in problem.pull(np.zeros_like(problem.out)).items():
+        dense = np.asarray(densify(g))
+        if dense.any():
+            bad = dense[dense != 0].ravel()[0]
+            raise GradientError(
+                explain(
+                    f"{problem.name}: gradient of argument {i}",
+                    "zeros for an upstream of zero",
+                    f"{bad}",
+                    "0 · inf is not a number: select with where before dividing",
+                ),
+                "zero upstream",
+                i,
+            )
+
+
+def check_strides(problem: Problem, options: Options) -> None:
+    """The upstream may be read-only and have any strides: the cotangents are the same."""
+    for layout, seed in _layouts(_weights(problem, options)):
+        wanted = problem.pull(seed.copy())
+        try:
+            got = problem.pull(seed)
+        except ValueError as error:
+            if "read-only" not in str(error):
+                raise
+            raise _written_to(problem, f"its {layout} upstream") from error
+        for i in wanted:
+            a, b = np.asarray(densify(got[i])), np.asarray(densify(wanted[i]))
+            slack = 64 * np.finfo(b.dtype).eps * np.abs(b).max(initial=0.0)
+            if not (np.abs(a.astype(np.float64) - b) <= slack).all():
+                raise GradientError(
+                    explain(
+                        f"{problem.name}: gradient of argument {i}",
+                        "the same cotangent for any layout of the upstream",
+                        f"another one for a {layout} upstream",
+                    ),
+                    "strides",
+                    i,
+                )
+
+
+def _written_to(problem: Problem, what: str) -> GradientError:
+    return GradientError(
+        explain(
+            problem.name,
+            f"a rule that leaves {what} as it found it",
+            "one that writes to it",
+            "x = x + y instead of x += y; out= only into arrays of its own",
+        ),
+        "written to",
+    )
+
+
+def _layouts(seed: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
+    """The same numbers in memory of other shapes, and one number in no memory at all."""
+    yield "read-only stride-0", np.broadcast_to(np.asarray(0.5, seed.dtype), seed.shape)
+    if not seed.ndim:
+        return
+    yield "Fortran-ordered", np.asfortranarray(seed)
+    backwards = (slice(None, None, -1),) * seed.ndim
+    yield "backward-strided", seed[backwards].copy()[backwards]
+    wide = np.zeros((*seed.shape, 2), seed.dtype)
+    wide[..., 0] = seed
+    yield "gapped", wide[..., 0]
+
+
+def _weights(problem: Problem, options: Options) -> np.ndarray:
+    rng = np.random.default_rng(options.seed)
+    return rng.normal(size=problem.out.shape).astype(problem.out.dtype)
+
+
+def _same(a: Gradient | None, b: Gradient | None) -> bool:
+    if a is None or b is None:
+        return a is b
+    return np.array_equal(np.asarray(densify(a)), np.asarray(densify(b)), equal_nan=True)
