@@ -88,5 +88,10 @@ def update_rows(
     slots: list[np.ndarray],
     hyper: dict[str, Any],
 ) -> list[np.ndarray]:
-    """The new rows of `table` and of its `slots` under an optimizer's formula; writes nothing."""
-    return list(formula(table[rows], g, *(slot[rows] for slot in slots), **hyper))
+    """The new rows of `table` and of its `slots` under an optimizer's formula; writes nothing.
+
+    float16 rows are computed in float32, as their slots are kept: there ε is not 0.
+    """
+    wide = np.promote_types(table.dtype, np.float32)
+    p, g = table[rows].astype(wide, copy=False), g.astype(wide, copy=False)
+    return list(formula(p, g, *(slot[rows] for slot in slots), **hyper))
