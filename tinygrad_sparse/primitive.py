@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from tinygrad_sparse.backend import Array, adapter_of, adapter_of_type, as_operand, describe
 from tinygrad_sparse.errors import ShapeError, TapeError, explain
 from tinygrad_sparse.rules import Kink, RowRule
@@ -97,7 +99,8 @@ def primitive(
         )
         name = forward.__name__.strip("_")
         op = Primitive(name, kernels, vjp, rows, variadic)
-        if variadic or static_names or canonical is not None or arity > 2:
+        densifies = rows is None or rows.kind == "rowwise"  # then the user's line is recorded
+        if variadic or static_names or canonical is not None or arity > 2 or densifies:
             call = _general(op, arity, static_names, canonical)
         else:
             call = _unary(op) if arity == 1 else _binary(op)
@@ -233,6 +236,8 @@ def _general(
             given, rest = tuple(args[0]), args[1:]
         else:
             given, rest = args[:arity], args[arity:]
+        if set(static_names[: len(rest)]) & set(static):
+            raise TypeError(f"{op.name}: an argument given twice to {op.name}{_signature(call)}")
         if rest:
             static = {**dict(zip(static_names, rest, strict=False)), **static}
         if len(given) < arity or len(rest) > len(static_names) or set(static) - set(static_names):
@@ -290,7 +295,8 @@ def _refuse_shapes(op: Primitive, data: Sequence[Any]) -> None:
     """Turn NumPy's complaint about shapes into ours; other ValueErrors pass on."""
     if any(hasattr(a, "shape") for a in data):
         got = ", ".join(describe(a) for a in data)
-        raise ShapeError(explain(op.name, "shapes that fit together", got))
+        wanted = "shapes that fit together" if len(data) > 1 else "a shape that it is defined for"
+        raise ShapeError(explain(op.name, wanted, got))
 
 
 # -- pulling back: the only place that slices saved values by touched rows -----------------------
@@ -425,10 +431,15 @@ def _broadcasts(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:
 
 
 def unbroadcast(c: Array, shape: tuple[int, ...]) -> Array:
-    """Sum `c` over the axes along which an argument of `shape` was stretched."""
+    """Sum `c` over the axes along which an argument of `shape` was stretched.
+
+    float16 is summed in float32: 2048 + 1 is 2048 there.
+    """
     extra = len(c.shape) - len(shape)
     stretched = [i + extra for i, n in enumerate(shape) if n == 1 and c.shape[i + extra] != 1]
     axes = (*range(extra), *stretched)
     if axes:
-        c = adapter_of(c).xp.sum(c, axis=axes)
+        wide = c.astype(np.float32) if c.dtype == np.float16 else c
+        total = adapter_of(c).xp.sum(wide, axis=axes)
+        c = total if wide is c else total.astype(c.dtype)
     return c.reshape(shape)
