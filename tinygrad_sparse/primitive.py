@@ -240,7 +240,8 @@ def _general(
             raise TypeError(f"{op.name}: an argument given twice to {op.name}{_signature(call)}")
         if rest:
             static = {**dict(zip(static_names, rest, strict=False)), **static}
-        if len(given) < arity or len(rest) > len(static_names) or set(static) - set(static_names):
+        missing = len(given) < arity and not op.variadic
+        if missing or len(rest) > len(static_names) or set(static) - set(static_names):
             raise TypeError(f"{op.name}: arguments do not fit {op.name}{_signature(call)}")
         data: tuple[Any, ...] = tuple(
             x._data if type(x) is Tensor else as_operand(op.name, x) for x in given

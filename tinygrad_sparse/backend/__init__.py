@@ -19,7 +19,7 @@ from . import numpy as numpy_adapter
 Array = Any  # an ndarray of whichever library holds the data; a Tensor where second order runs
 
 _ADAPTERS: dict[type, Any] = {np.ndarray: numpy_adapter}
-_PLAIN = frozenset({np.ndarray, float, int, bool})  # operands that an op may take as they are
+_SCALARS = frozenset({float, int, bool})  # operands that an op takes as they are
 
 
 def register(array_type: type, adapter: Any) -> None:
@@ -46,14 +46,17 @@ def adapter_for(device: str) -> ModuleType:
 
 def as_operand(op: str, x: Any) -> Array:
     """`x` as something an op can compute with: scalars stay scalars, lists become arrays."""
-    if type(x) in _PLAIN:
+    if type(x) in _SCALARS:
         return x
-    array = np.asarray(x) if type(x) not in _ADAPTERS else x
+    try:
+        array = np.asarray(x) if type(x) not in _ADAPTERS else x
+    except ValueError as error:  # lists of different lengths
+        raise DtypeError(explain(op, "real numbers, arrays or Tensors", repr(x))) from error
     if array.dtype.kind not in "fiub":
         raise DtypeError(
             explain(op, "real numbers, arrays or Tensors", f"{type(x).__name__} ({array.dtype})")
         )
-    return array.astype(array.dtype.newbyteorder("="), copy=False)
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
 def describe(x: Array) -> str:
