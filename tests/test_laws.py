@@ -14,7 +14,7 @@ PUBLIC_OPS = {getattr(ops, name) for name in ops.__all__}
 
 # What a Tensor has that no gradient flows through.
 NOT_DIFFERENTIABLE = {
-    "backward", "data", "detach", "device", "dtype", "id", "item", "name", "nbytes", "ndim",
+    "backward", "data", "detach", "device", "dtype", "grad", "id", "item", "name", "nbytes", "ndim",
     "numpy", "requires_grad", "shape", "size", "to",
 }  # fmt: skip
 

@@ -14,7 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from tinygrad_sparse.backend import Array, adapter_of, adapter_of_type, as_operand, describe
+from tinygrad_sparse.backend import (
+    ANY,
+    Array,
+    adapter_of,
+    adapter_of_type,
+    as_operand,
+    describe,
+)
 from tinygrad_sparse.errors import ShapeError, TapeError, TinygradSparseError, explain
 from tinygrad_sparse.rules import Kink, RowRule
 from tinygrad_sparse.slices import Gradient, IndexedSlices, rows_of
@@ -105,9 +112,11 @@ def primitive(
         )
         name = forward.__name__.strip("_")
         op = Primitive(name, kernels, Variadic(vjp) if variadic else vjp, rows, variadic)
-        if variadic or arity > 2 or (arity == 2 and (static_names or canonical is not None)):
+        densifies = rows is None or rows.kind == "rowwise"  # then the user's line is recorded
+        special = static_names or canonical is not None or densifies
+        if variadic or arity > 2 or (arity == 2 and special):
             call = _general(op, arity, static_names, canonical)
-        elif static_names or canonical is not None:
+        elif special:
             call = _unary_static(op, static_names, canonical)
         else:
             call = _unary(op) if arity == 1 else _binary(op)
@@ -148,7 +157,7 @@ def _unary(op: Primitive) -> Callable[..., Any]:
 
     def call(x: Any) -> Any:
         if type(x) is not Tensor:
-            x = as_operand(op.name, x)
+            x = as_operand(op.name, x, ANY)
             return kernels[type(x)](x)
         a, node = x._data, x._node
         out = kernels[type(a)](a)
@@ -192,7 +201,7 @@ def _binary(op: Primitive) -> Callable[..., Any]:
             b, n = y._data, y._node
             array = type(b)
         else:
-            a, b = as_operand(name, x), as_operand(name, y)
+            a, b = as_operand(name, x, ANY), as_operand(name, y, ANY)
             return kernels[type(a) if hasattr(a, "shape") else type(b)](a, b)
         try:
             out = kernels[array](a, b)
@@ -239,7 +248,7 @@ def _unary_static(
         if type(x) is Tensor:
             a, node = x._data, x._node
         else:
-            a, node = _as_array(op, x), 0
+            a, node = _as_array(op, x, ANY), 0
         if more:
             static = _by_name(call, static_names, more, static)
         try:
@@ -272,6 +281,7 @@ def _general(
     kernels = op.kernels
     # An elementwise op takes Python's numbers as they are, so that they do not widen float32.
     weak = op.rows is not None and op.rows.kind == "elementwise"
+    convert = _as_operand if weak else _as_array
 
     def call(*args: Any, **static: Any) -> Any:
         if op.variadic:
@@ -280,15 +290,10 @@ def _general(
             given, more = args[:arity], args[arity:]
         if more:
             static = _by_name(call, static_names, more, static)
+        tensors = Tensor in map(type, given)
+        kinds = "fiub" if tensors else ANY
         data: tuple[Any, ...] = tuple(
-            [
-                x._data
-                if type(x) is Tensor
-                else as_operand(op.name, x)
-                if weak
-                else _as_array(op, x)
-                for x in given
-            ]
+            [x._data if type(x) is Tensor else convert(op, x, kinds) for x in given]
         )
         try:
             if canonical is not None:
@@ -303,7 +308,7 @@ def _general(
         except ValueError:
             _refuse_shapes(op, data)
             raise
-        if Tensor not in map(type, given):
+        if not tensors:
             return out
         nodes = tuple([x._node if type(x) is Tensor else 0 for x in given])
         if type(out) is not array:
@@ -345,8 +350,12 @@ def _sequence(op: Primitive, args: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(args[0])
 
 
-def _as_array(op: Primitive, x: Any) -> Array:
-    x = as_operand(op.name, x)
+def _as_operand(op: Primitive, x: Any, kinds: str) -> Array:
+    return as_operand(op.name, x, kinds)
+
+
+def _as_array(op: Primitive, x: Any, kinds: str) -> Array:
+    x = as_operand(op.name, x, kinds)
     return x if hasattr(x, "shape") else adapter_of(x).asarray(x)
 
 
@@ -354,8 +363,10 @@ def _by_name(
     call: Callable[..., Any], names: list[str], more: tuple[Any, ...], static: dict[str, Any]
 ) -> dict[str, Any]:
     """Static arguments given by position, under their names."""
-    if len(more) > len(names) or any(name in static for name in names[: len(more)]):
-        raise TypeError(f"{call.__name__}: arguments do not fit {call.__name__}{_signature(call)}")
+    twice = set(names[: len(more)]) & set(static)
+    if twice or len(more) > len(names):
+        what = f"{min(twice)} given twice" if twice else "too many arguments"
+        raise TypeError(f"{call.__name__}: {what}; write {call.__name__}{_signature(call)}")
     return {**dict(zip(names, more, strict=False)), **static}
 
 
@@ -389,7 +400,8 @@ def _refuse_shapes(op: Primitive, data: Sequence[Any]) -> None:
     """Turn NumPy's complaint about shapes into ours; other ValueErrors pass on."""
     if any(hasattr(a, "shape") for a in data):
         got = ", ".join(describe(a) for a in data)
-        raise ShapeError(explain(op.name, "shapes that fit together", got))
+        wanted = "shapes that fit together" if len(data) > 1 else "a shape that it is defined for"
+        raise ShapeError(explain(op.name, wanted, got))
 
 
 # -- pulling back: the only place that slices saved values by touched rows -----------------------
@@ -526,15 +538,13 @@ def _broadcasts(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:
 def unbroadcast(c: Array, shape: tuple[int, ...]) -> Array:
     """Sum `c` over the axes along which an argument of `shape` was stretched.
 
-    float16 is summed in float32, as everywhere.
+    float16 is summed in float32: 2048 + 1 is 2048 there.
     """
     extra = len(c.shape) - len(shape)
     stretched = [i + extra for i, n in enumerate(shape) if n == 1 and c.shape[i + extra] != 1]
     axes = (*range(extra), *stretched)
     if axes:
-        xp = adapter_of(c).xp
-        if c.dtype == np.float16:
-            c = xp.sum(c.astype(np.float32), axis=axes).astype(np.float16)
-        else:
-            c = xp.sum(c, axis=axes)
+        wide = c.astype(np.float32) if c.dtype == np.float16 else c
+        total = adapter_of(c).xp.sum(wide, axis=axes)
+        c = total if wide is c else total.astype(c.dtype)
     return c.reshape(shape)

@@ -33,7 +33,7 @@ class IndexedSlices:
     (array([0, 2]), array([2., 0., 4., 0.]))
     """
 
-    __slots__ = ("_limit", "_merged", "_parts", "lead", "shape")
+    __slots__ = ("_limit", "_merged", "_parts", "_sorted", "lead", "shape")
     __array_ufunc__ = None  # an array on the left of an operator defers to us
     __array_priority__ = 1000
 
@@ -63,6 +63,7 @@ class IndexedSlices:
         self.shape = shape
         self.lead = lead
         self._merged: IndexedSlices | None = None
+        self._sorted = False  # known to be coalesced; not self._merged = self, which is a cycle
         self._limit = math.prod(shape[:lead])
 
     # -- what it holds -----------------------------------------------------------------------
@@ -109,7 +110,7 @@ class IndexedSlices:
     def is_coalesced(self) -> bool:
         """True if the ids are sorted and each occurs once."""
         indices = self.indices
-        return self._merged is self or bool((indices[1:] > indices[:-1]).all())
+        return self._sorted or bool((indices[1:] > indices[:-1]).all())
 
     def __repr__(self) -> str:
         rows = sum(len(r) for r, _ in self._parts)
@@ -132,13 +133,12 @@ class IndexedSlices:
         """The same gradient with sorted, unique ids. Summing repeats happens only here."""
         if self._merged is None:
             indices, values = self.indices, self.values
-            if self.is_coalesced:
-                self._merged = self
-            else:
-                rows, sums = read_only(*adapter_of(values).sum_duplicates(indices, values))
-                merged = rows_of(rows, sums, self.shape, self.lead)
-                merged._merged = merged
-                self._merged = merged
+            self._sorted = self.is_coalesced
+            if self._sorted:
+                return self
+            rows, sums = read_only(*adapter_of(values).sum_duplicates(indices, values))
+            self._merged = rows_of(rows, sums, self.shape, self.lead)
+            self._merged._sorted = True
         return self._merged
 
     def to_dense(self) -> Array:
@@ -265,7 +265,7 @@ def accumulate(total: Gradient, g: Gradient, owned: bool) -> Gradient:
     if not owned:
         total = total._map(lambda v: v)
     total._parts.extend(g._parts)
-    total._merged = None
+    total._merged, total._sorted = None, False
     if sum(len(r) for r, _ in total._parts) > total._limit:
         merged = total.coalesce()
         total._parts, total._merged = list(merged._parts), None
@@ -319,7 +319,7 @@ def map_rows(g: Gradient, f: Callable[[Array], Array]) -> Gradient:
         return f(g)
     merged = g.coalesce()
     new = rows_of(merged.indices, f(merged.values), g.shape, g.lead)
-    new._merged = new
+    new._sorted = True
     return new
 
 

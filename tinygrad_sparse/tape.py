@@ -41,10 +41,14 @@ class Densified(NamedTuple):
     where: str
 
 
+def _is_ours(module: str) -> bool:
+    return module.partition(".")[0] == _HERE
+
+
 def user_line(depth: int = 1) -> tuple[str, int]:
     """File and line of the innermost caller outside this package, from `depth` frames up."""
     frame = sys._getframe(depth)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(_HERE):
+    while frame.f_back is not None and _is_ours(frame.f_globals.get("__name__", "")):
         frame = frame.f_back
     return frame.f_code.co_filename, frame.f_lineno
 
@@ -91,6 +95,15 @@ class Tape:
                     "a Tape block inside another",
                     "ts.grad composes with itself and with a Tape; backward(create_graph=True) "
                     "gives gradients of gradients; ts.no_grad() allows an unrelated Tape inside",
+                )
+            )
+        if self._spent:
+            raise TapeError(
+                explain(
+                    "Tape",
+                    "a Tape that has not been used",
+                    "one whose saved values an earlier backward freed",
+                    "make one Tape a step, or Tape(persistent=True)",
                 )
             )
         self._outer = (state.tape,)
@@ -203,9 +216,12 @@ class no_grad:
     0
     """
 
+    def __init__(self) -> None:
+        self._outer: list[Tape | None] = []  # a list, so that one may be entered again inside
+
     def __enter__(self) -> None:
-        self._outer = state.tape
+        self._outer.append(state.tape)
         state.tape = None
 
     def __exit__(self, *error: object) -> None:
-        state.tape = self._outer
+        state.tape = self._outer.pop()

@@ -58,6 +58,12 @@ _OPERATORS = {
     "equal": ("__eq__", "__eq__"),
     "not_equal": ("__ne__", "__ne__"),
 }
+_REDUCTIONS = {
+    "add.reduce": "sum",
+    "multiply.reduce": "prod",
+    "maximum.reduce": "max",
+    "minimum.reduce": "min",
+}
 
 
 @final
@@ -276,10 +282,10 @@ class Tensor:
             if type(left) is Tensor:
                 return getattr(left, direct)(right)
             return getattr(right, reflected)(left)
-        refuse_numpy(ufunc.__name__)
+        refuse_numpy(ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}")
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        refuse_numpy(func.__name__)
+        refuse_numpy(func.__name__, func.__module__.replace("numpy", "np", 1))
 
     def __dlpack__(self, **kwargs: Any) -> Any:
         return self.numpy().__dlpack__(**kwargs)
@@ -296,6 +302,11 @@ class Tensor:
                 "ops.where(mask, value, x) selects; ops.scatter_rows(values, ids, size) places",
             )
         )
+
+    def _refuse_grad(self, value: Any) -> NoReturn:
+        raise AttributeError(f"Tensor has no .grad: {HABITS['grad']}.")
+
+    grad = property(None, _refuse_grad)  # `p.grad = None` too; reading ends in __getattr__
 
     def __getattr__(self, name: str) -> NoReturn:
         if name in HABITS:
@@ -315,11 +326,14 @@ class Tensor:
         raise TypeError("Tensor: pickle is not supported; save x.numpy() with np.save or np.savez")
 
 
-def refuse_numpy(name: str) -> NoReturn:
+def refuse_numpy(name: str, module: str = "np") -> NoReturn:
     """NumPy's functions would lose the gradient: say what to call instead."""
-    ours = name if hasattr(adapter_of_type(Tensor).xp, name) else None
-    hint = f"write ops.{ours}" if ours else "no op has this name; x.data has the values"
-    raise TypeError(explain(f"np.{name}", "arrays", "a Tensor, whose gradient would be lost", hint))
+    ours = _REDUCTIONS.get(name, name)
+    known = hasattr(adapter_of_type(Tensor).xp, ours)
+    hint = f"write ops.{ours}" if known else "no op has this name; x.data has the values"
+    raise TypeError(
+        explain(f"{module}.{name}", "arrays", "a Tensor, whose gradient would be lost", hint)
+    )
 
 
 def unwrap(x: Any) -> Any:
@@ -374,7 +388,10 @@ def parameter(array: Any, *, name: str | None = None, device: str = "cpu") -> Te
 
 def _own(array: Any, op: str, kinds: str, device: str) -> Array:
     """A native, contiguous copy of `array` that only we can write to."""
-    source = np.asarray(array)
+    try:
+        source = np.asarray(array)
+    except ValueError as error:  # lists of different lengths
+        raise DtypeError(explain(op, "an array", repr(array))) from error
     if source.dtype.kind not in kinds or source.dtype.itemsize > 8:
         wanted = "a float array (float16, float32, float64)" if kinds == "f" else "real numbers"
         raise DtypeError(

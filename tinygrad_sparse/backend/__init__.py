@@ -19,7 +19,8 @@ from . import numpy as numpy_adapter
 Array = Any  # an ndarray of whichever library holds the data; a Tensor where second order runs
 
 _ADAPTERS: dict[type, Any] = {np.ndarray: numpy_adapter}
-_PLAIN = frozenset({np.ndarray, float, int, bool})  # operands that an op may take as they are
+ANY = "fiubc"  # kinds of numbers, complex ones among them
+_SCALARS = frozenset({float, int, bool})  # operands that an op takes as they are
 
 
 def register(array_type: type, adapter: Any) -> None:
@@ -44,16 +45,23 @@ def adapter_for(device: str) -> ModuleType:
     raise TinygradSparseError(explain("device", "'cpu'", repr(device)))
 
 
-def as_operand(op: str, x: Any) -> Array:
-    """`x` as something an op can compute with: scalars stay scalars, lists become arrays."""
-    if type(x) in _PLAIN:
+def as_operand(op: str, x: Any, kinds: str = "fiub") -> Array:
+    """`x` as something an op can compute with: scalars stay scalars, lists become arrays.
+
+    `kinds` of numbers other than these raise DtypeError. Among arrays alone complex ones are fine:
+    there an op is the NumPy function.
+    """
+    if type(x) in _SCALARS:
         return x
-    array = np.asarray(x) if type(x) not in _ADAPTERS else x
-    if array.dtype.kind not in "fiub":
+    try:
+        array = np.asarray(x) if type(x) not in _ADAPTERS else x
+    except ValueError as error:  # lists of different lengths
+        raise DtypeError(explain(op, "real numbers, arrays or Tensors", repr(x))) from error
+    if array.dtype.kind not in kinds:
         raise DtypeError(
             explain(op, "real numbers, arrays or Tensors", f"{type(x).__name__} ({array.dtype})")
         )
-    return array.astype(array.dtype.newbyteorder("="), copy=False)
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
 def describe(x: Array) -> str:

@@ -115,21 +115,27 @@ def update_rows(
 ) -> list[np.ndarray]:
     """The new rows of `table` and of its `slots` under an optimizer's formula; writes nothing.
 
-    `rows` is an index of the first axis, or of several, or ``...`` for every row.
+    `rows` is an index of the first axis, or of several, or ``...`` for every row. float16 rows are
+    computed in float32, as their slots are kept: there ε is not 0.
     """
+    wide = np.promote_types(table.dtype, np.float32)
+    arrays = [table, *slots]
+
+    def run(mine: Any, g: np.ndarray) -> tuple[np.ndarray, ...]:
+        p, *state = (a[mine] for a in arrays)
+        return formula(p.astype(wide, copy=False), g.astype(wide, copy=False), *state, **hyper)
+
     n = len(g) if g.ndim else 1
     size = max(1, BLOCK // max(1, g.nbytes // max(1, n)))
     if n <= size:
-        return list(formula(table[rows], g, *(slot[rows] for slot in slots), **hyper))
+        return list(run(rows, g))
     # Block by block the formula's temporaries stay in the cache, and are few.
-    arrays = [table, *slots]
     lead = table.ndim - g.ndim + 1  # axes that address a row
     new = [np.empty((n, *a.shape[lead:]), a.dtype) for a in arrays]
     for start in range(0, n, size):
         part = slice(start, start + size)
         mine = part if rows is ... else _part(rows, part)
-        p, *state = (a[mine] for a in arrays)
-        for whole, block in zip(new, formula(p, g[part], *state, **hyper), strict=True):
+        for whole, block in zip(new, run(mine, g[part]), strict=True):
             whole[part] = block
     return new
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
-from tinygrad_sparse.errors import CheckpointError, explain
-from tinygrad_sparse.tensor import Tensor
+from tinygrad_sparse.errors import CheckpointError, TinygradSparseError, explain
+from tinygrad_sparse.tensor import HABITS, Tensor
 
 
 class Module:
@@ -33,12 +33,23 @@ class Module:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise TypeError(f"{type(self).__name__}: a Module needs its own __call__")
 
+    def __getattr__(self, name: str) -> Any:
+        if name in HABITS:
+            raise AttributeError(f"{type(self).__name__} has no .{name}: {HABITS[name]}.")
+        return object.__getattribute__(self, name)  # raises what it raised before
+
     def named_parameters(self) -> Iterator[tuple[str, Tensor]]:
         """(path, parameter) pairs in the order of assignment."""
         seen: set[int] = set()
+        names: set[str] = set()
         for name, value in _walk(self, ""):
             if type(value) is Tensor and value.id not in seen:
+                if name in names:  # by a dict key with a dot in it
+                    raise TinygradSparseError(
+                        explain(type(self).__name__, "a name for each parameter", f"{name!r} twice")
+                    )
                 seen.add(value.id)
+                names.add(name)
                 yield name, value
 
     def parameters(self) -> list[Tensor]:
@@ -69,6 +80,9 @@ class Module:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Overwrite the parameters. Checks all names, shapes and dtypes before it changes one."""
         mine = dict(self.named_parameters())
+        if not isinstance(state, Mapping):
+            got = type(state).__name__
+            raise CheckpointError(explain("load_state_dict", "arrays by name", got))
         if set(state) != set(mine):
             missing, extra = sorted(set(mine) - set(state)), sorted(set(state) - set(mine))
             raise CheckpointError(
@@ -88,11 +102,16 @@ class Module:
             p._overwrite(arrays[name])
 
 
-def _walk(value: Any, path: str) -> Iterator[tuple[str, Any]]:
-    """Depth first, in order of assignment: every Tensor and Module below, with its path."""
+def _walk(value: Any, path: str, above: tuple[Any, ...] = ()) -> Iterator[tuple[str, Any]]:
+    """Depth first, in order of assignment: every Tensor and Module below, with its path.
+
+    What refers back to something `above` it, as a child to its parent, is not entered again.
+    """
     if type(value) is Tensor:
         if value._node < 0:
             yield path, value
+        return
+    if any(value is one for one in above):
         return
     if isinstance(value, Module):
         yield path, value
@@ -104,4 +123,4 @@ def _walk(value: Any, path: str) -> Iterator[tuple[str, Any]]:
     else:
         return
     for key, child in children:
-        yield from _walk(child, f"{path}.{key}" if path else str(key))
+        yield from _walk(child, f"{path}.{key}" if path else str(key), (*above, value))

@@ -145,8 +145,10 @@ def _concatenate_canonical(
     if not arrays or any(a.ndim == 0 for a in map(adapter_of(arrays[0]).asarray, arrays)):
         got = "a 0-d array" if arrays else "none"
         raise ShapeError(explain("concatenate", "arrays with at least one axis", got))
-    (canonical,) = canonical_axes("concatenate", axis, arrays[0].ndim)
-    return arrays, {"axis": canonical}
+    axes = canonical_axes("concatenate", axis, arrays[0].ndim)
+    if axis is None or len(axes) != 1:
+        raise ShapeError(explain("concatenate", "one axis", repr(axis)))
+    return arrays, {"axis": axes[0]}
 
 
 def _offset(arrays: Sequence[Any], k: int, axis: int) -> int:

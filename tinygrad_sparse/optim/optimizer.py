@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from numbers import Integral, Real
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from tinygrad_sparse.backend import adapter_of
+from tinygrad_sparse.backend import adapter_of, describe
 from tinygrad_sparse.errors import (
     CheckpointError,
+    DtypeError,
     ShapeError,
     SparsityError,
     TapeError,
+    TinygradSparseError,
     explain,
 )
 from tinygrad_sparse.gradstore import GradStore
 from tinygrad_sparse.slices import is_sparse, touched
-from tinygrad_sparse.tensor import Tensor
+from tinygrad_sparse.tensor import HABITS, Tensor, unwrap
 
 
 class Rule(NamedTuple):
@@ -46,19 +49,21 @@ class Optimizer:
     def __init__(self, rule: Rule, params: Iterable[Any], **defaults: Any) -> None:
         self.rule = rule
         self.groups: list[dict[str, Any]] = []
-        given = list(params)
-        grouped = bool(given) and isinstance(given[0], dict)
-        name = type(self).__name__
         self._home: dict[int, tuple[Tensor, dict[str, Any]]] = {}
-        for entry in given if grouped else [{"params": given}]:
+        name = type(self).__name__
+        for entry in _as_groups(name, params):
             unknown = set(entry) - set(defaults) - {"params"}
-            if unknown:
-                raise TypeError(f"{name}: unknown settings {sorted(unknown)}")
-            group = {**defaults, **entry, "params": list(entry["params"])}
+            if unknown or "params" not in entry:
+                what = f"unknown settings {sorted(unknown)}" if unknown else "no 'params'"
+                raise TypeError(f"{name}: a group with {what}")
+            own = entry["params"]
+            group = {**defaults, **entry, "params": [own] if type(own) is Tensor else list(own)}
+            _check_settings(name, group)
             self.groups.append(group)
             for p in group["params"]:
                 if type(p) is not Tensor or p._node >= 0:
-                    raise TapeError(explain(name, "parameters made by ts.parameter", repr(p)))
+                    got = f"{p.name} {p.shape}" if type(p) is Tensor else type(p).__name__
+                    raise TapeError(explain(name, "parameters made by ts.parameter", got))
                 if p.id in self._home:
                     raise TapeError(explain(name, "each parameter once", f"{p.name} twice"))
                 self._home[p.id] = (p, group)
@@ -112,18 +117,28 @@ class Optimizer:
             )
         slots = self._slots.get(p.id)
         if slots is None:
-            slots = [adapter_of(p._data).xp.zeros_like(p._data) for _ in self.rule.slots]
+            xp, dtype = adapter_of(p._data).xp, _slot_dtype(p)
+            slots = [xp.zeros_like(p._data, dtype=dtype) for _ in self.rule.slots]
         count = self._steps.get(p.id, 0) + 1
         hyper = {k: v for k, v in group.items() if k not in ("params", "sparse")}
         if "step" in hyper:
             hyper["step"] = count
         rows, values = touched(g)
+        values = unwrap(values)
         if rows is not ... and g.lead > 1:
             rows = np.unravel_index(rows, p.shape[: g.lead])
         new = adapter_of(p._data).update_rows(
             self.rule.formula, rows, values, p._data, slots, hyper
         )
+        shapes = [tuple(a.shape) for a in new]
+        if len(new) != 1 + len(slots) or shapes[0] != tuple(values.shape):
+            wanted = f"{1 + len(slots)} arrays, the first {tuple(values.shape)}"
+            raise ShapeError(explain(f"formula of {type(self).__name__}", wanted, f"{shapes}"))
         return p, rows, new, slots, count
+
+    def __getattr__(self, name: str) -> NoReturn:
+        what = f": {HABITS[name]}." if name in HABITS else ""
+        raise AttributeError(f"{type(self).__name__} has no .{name}{what}")
 
     # -- state -------------------------------------------------------------------------------
 
@@ -142,26 +157,69 @@ class Optimizer:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from `state_dict`'s answer. Checks everything before it changes anything."""
         name = type(self).__name__
-        if set(state) != {"groups", "steps", "slots"}:
-            raise CheckpointError(explain(name, "groups, steps and slots", f"{sorted(state)}"))
-        if len(state["groups"]) != len(self.groups) or len(state["steps"]) != len(self._home):
-            got = f"{len(state['groups'])} and {len(state['steps'])}"
+        if not isinstance(state, dict) or set(state) != {"groups", "steps", "slots"}:
+            got = f"{sorted(state)}" if isinstance(state, dict) else type(state).__name__
+            raise CheckpointError(explain(name, "groups, steps and slots", got))
+        lists = [state[key] for key in ("groups", "steps", "slots")]
+        lists += lists[2] if isinstance(lists[2], (list, tuple)) else []
+        if not all(isinstance(given, (list, tuple)) for given in lists):
+            raise CheckpointError(explain(name, "lists", f"{[type(x).__name__ for x in lists]}"))
+        lengths = tuple(map(len, lists[:3]))
+        if lengths != (len(self.groups), len(self._home), len(self._home)):
+            got = f"{lengths[0]} groups, {lengths[1]} steps and {lengths[2]} slots"
             wanted = f"{len(self.groups)} groups and {len(self._home)} parameters"
             raise CheckpointError(explain(name, wanted, got))
+        for group, settings in zip(self.groups, state["groups"], strict=True):
+            names = sorted(set(group) - {"params"})
+            if not isinstance(settings, dict) or sorted(settings) != names:
+                raise CheckpointError(explain(name, f"the settings {names}", f"{settings}"))
+            try:
+                _check_settings(name, settings)
+            except TinygradSparseError as error:
+                raise CheckpointError(str(error)) from error
+        steps: dict[int, int] = {}
         slots: dict[int, list[np.ndarray]] = {}
-        for (id, (p, _)), given in zip(self._home.items(), state["slots"], strict=True):
+        for (p, _), step, given in zip(
+            self._home.values(), state["steps"], state["slots"], strict=True
+        ):
+            if not isinstance(step, Integral) or step < 0:
+                raise CheckpointError(explain(name, f"a step count of {p.name}", repr(step)))
             arrays = [np.array(s) for s in given]
-            fits = len(arrays) in (0, len(self.rule.slots))
-            if not fits or any(s.shape != p.shape or s.dtype != p.dtype for s in arrays):
-                shapes = [(s.shape, str(s.dtype)) for s in arrays]
+            count, dtype = len(self.rule.slots) if step else 0, _slot_dtype(p)
+            if len(arrays) != count or any(s.shape != p.shape or s.dtype != dtype for s in arrays):
+                got = ", ".join(map(describe, arrays)) or "none"
                 raise CheckpointError(
-                    explain(
-                        name, f"{self.rule.slots} like {p.name} {p.dtype} {p.shape}", f"{shapes}"
-                    )
+                    explain(name, f"{count} slots {dtype} {p.shape} for {p.name}, step {step}", got)
                 )
-            if arrays:
-                slots[id] = arrays
+            if step:
+                steps[p.id], slots[p.id] = int(step), arrays
         for group, settings in zip(self.groups, state["groups"], strict=True):
             group.update(settings)
-        self._slots = slots
-        self._steps = {id: n for id, n in zip(self._home, state["steps"], strict=True) if n}
+        self._steps, self._slots = steps, slots
+
+
+def _as_groups(name: str, params: Any) -> list[dict[str, Any]]:
+    """What was given as a list of groups."""
+    if type(params) is Tensor or not isinstance(params, Iterable):
+        got = f"{params.name} {params.shape}" if type(params) is Tensor else type(params).__name__
+        hint = "[W] for one parameter, model.parameters() for a Module"
+        raise TapeError(explain(name, "a list of parameters, or of groups", got, hint))
+    given = list(params)
+    groups = [entry for entry in given if isinstance(entry, dict)]
+    if groups and len(groups) < len(given):
+        raise TapeError(explain(name, "parameters or groups", "a list of both"))
+    return groups or [{"params": given}]
+
+
+def _check_settings(name: str, settings: dict[str, Any]) -> None:
+    for key, value in settings.items():
+        if key == "sparse":
+            if value not in ("exact", "lazy"):
+                raise SparsityError(explain(name, "sparse='exact' or 'lazy'", repr(value)))
+        elif key != "params" and not isinstance(value, Real):
+            raise DtypeError(explain(name, f"a number for {key}", repr(value)))
+
+
+def _slot_dtype(p: Tensor) -> np.dtype:
+    """float16 parameters keep float32 state: sums of squares would overflow, or round to 0."""
+    return np.promote_types(p.dtype, np.float32)

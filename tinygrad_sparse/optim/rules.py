@@ -11,8 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from tinygrad_sparse.errors import SparsityError, explain
-
 from .optimizer import Optimizer, rule
 
 
@@ -85,8 +83,6 @@ class Adam(Optimizer):
         *,
         sparse: str = "exact",
     ) -> None:
-        if sparse not in ("exact", "lazy"):
-            raise SparsityError(explain("Adam", "sparse='exact' or 'lazy'", repr(sparse)))
         beta1, beta2 = betas
         super().__init__(
             adam, params, lr=lr, beta1=beta1, beta2=beta2, eps=eps, step=0, sparse=sparse
