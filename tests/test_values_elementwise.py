@@ -13,8 +13,8 @@ DTYPES = [np.float64, np.float32, np.float16]
 UNARY = """absolute arccos arccosh arcsin arcsinh arctan arctanh cbrt ceil cos cosh exp exp2 expm1
 floor log log10 log1p log2 negative positive reciprocal round sign sin sinh sqrt square tan tanh
 trunc""".split()
-BINARY = """add arctan2 divide floor_divide fmod hypot logaddexp maximum minimum multiply power
-remainder subtract""".split()
+BINARY = """add arctan2 copysign divide floor_divide fmod hypot logaddexp maximum minimum multiply
+power remainder subtract""".split()
 
 
 def specials(dtype):
@@ -275,6 +275,28 @@ def test_the_checker_of_a_root_still_sees_the_slope_where_the_upstream_is_zero()
         return ts.grad(pulled)(np.zeros(1))
 
     np.testing.assert_allclose(slope(np.array([4.0])), [0.25])
+
+
+# -- selection -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(10_000,), (100, 100), (2, 5, 1000)], ids=str)
+def test_selection_from_many_is_numpys_to_the_bit(shape, dtype):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=shape).astype(dtype)
+    x[..., :9] = specials(dtype)[[0, 7, 8, 9, 10, 17, 18, 19, 20]]  # zeros, infinities, NaN
+    mask = rng.normal(size=shape) > 0
+    for m in (mask, mask[..., :1], mask[..., ::-1]):
+        for v in (x, x[..., ::-1], np.broadcast_to(x[..., :1], shape)):
+            for args in ((m, v, 0.0), (m, 0.0, v)):
+                expected, got = np.where(*args), ops.where(*args)
+                assert got.dtype == dtype
+                np.testing.assert_array_equal(got, expected)
+                np.testing.assert_array_equal(np.signbit(got), np.signbit(expected))
+    same = ops.where(mask, x, -0.0)
+    np.testing.assert_array_equal(np.signbit(same), np.signbit(np.where(mask, x, -0.0)))
+    np.testing.assert_array_equal(ops.where(mask.astype(int), x, 0.0), np.where(mask, x, 0.0))
 
 
 # -- clip ------------------------------------------------------------------------------------------

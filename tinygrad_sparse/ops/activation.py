@@ -37,7 +37,7 @@ def relu(xp: Any, x: Array) -> Array:
 )
 def leaky_relu(xp: Any, x: Array, *, negative_slope: float = 0.01) -> Array:
     """x where positive, ``negative_slope`` · x elsewhere; the slope at 0 is `negative_slope`."""
-    return xp.where(x > 0, x, negative_slope * x)
+    return xp.maximum(x, 0.0) + negative_slope * xp.minimum(x, 0.0)
 
 
 @primitive(
@@ -47,14 +47,14 @@ def leaky_relu(xp: Any, x: Array, *, negative_slope: float = 0.01) -> Array:
 )
 def elu(xp: Any, x: Array, *, alpha: float = 1.0) -> Array:
     """x where positive, α (e**x - 1) elsewhere; the slope at 0 is α.  Clevert et al., 2015."""
-    return xp.where(x > 0, x, alpha * xp.expm1(xp.minimum(x, 0.0)))
+    return xp.maximum(x, 0.0) + alpha * xp.expm1(xp.minimum(x, 0.0))
 
 
 @primitive(rows=elementwise, vjp=(lambda g, out, x: g * out * (1 - out),), methods=("sigmoid",))
 def sigmoid(xp: Any, x: Array) -> Array:
     """1 / (1 + e**-x), without overflow at either end."""
     small = xp.exp(-xp.abs(x))
-    return xp.where(x >= 0, 1.0, small) / (1.0 + small)
+    return xp.maximum(small, x >= 0) / (1.0 + small)
 
 
 @primitive(rows=elementwise, vjp=(lambda g, out, x: g * sigmoid(x),), methods=("softplus",))

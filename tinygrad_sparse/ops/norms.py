@@ -65,8 +65,8 @@ def vector_norm(x: Any, axis: Axes = None, keepdims: bool = False, ord: float = 
     `ord` is any number above 0, or ±infinity for the largest and the smallest: ties share the
     cotangent. Raises TinygradSparseError for another `ord`.
 
-    >>> print(f"{vector_norm(np.array([3e200, 4e200])):.6g}")
-    5e+200
+    >>> float(vector_norm(np.array([3e200, 4e200])) / 1e200)
+    5.0
     """
     if ord == 1:
         return sum(absolute(x), axis, keepdims)
