@@ -203,6 +203,7 @@ def test_tiny_and_huge_legs():
 def test_activations_have_their_known_values(op, values, slopes):
     x = np.array([-1.0, 0.0, 2.0])
     np.testing.assert_allclose(op(x), values, rtol=1e-14)
+    np.testing.assert_array_equal(op(x.tolist()), op(x))
     np.testing.assert_allclose(gradient(op, x), slopes, rtol=1e-13)
 
 

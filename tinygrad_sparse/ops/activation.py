@@ -14,7 +14,7 @@ from tinygrad_sparse.errors import TinygradSparseError, explain
 from tinygrad_sparse.primitive import primitive
 from tinygrad_sparse.rules import Kink, elementwise
 
-from .elementwise import clip, where
+from .elementwise import clip, multiply, where
 from .error_function import erf_of
 from .trigonometric import tanh
 
@@ -71,7 +71,7 @@ def log_sigmoid(xp: Any, x: Array) -> Array:
 
 def silu(x: Any) -> Any:
     """x · sigmoid(x), also called swish.  Elfwing et al., 2017; Ramachandran et al., 2017."""
-    return x * sigmoid(x)
+    return multiply(x, sigmoid(x))
 
 
 # e**-x² is 0 in every float dtype long before |x| = 32, and 32² fits into each
@@ -99,8 +99,8 @@ def gelu(x: Any, approximate: str = "none") -> Any:
     Hendrycks and Gimpel, 2016. Raises TinygradSparseError for any other `approximate`.
     """
     if approximate == "none":
-        return 0.5 * x * (1.0 + erf(x * math.sqrt(0.5)))
+        return multiply(0.5, x) * (1.0 + erf(multiply(math.sqrt(0.5), x)))
     if approximate == "tanh":
         t = clip(x, -16.0, 16.0)  # the tanh is ±1 out there, and t³ would overflow
-        return 0.5 * x * (1.0 + tanh(math.sqrt(2 / math.pi) * (t + 0.044715 * (t * t * t))))
+        return multiply(0.5, x) * (1.0 + tanh(math.sqrt(2 / math.pi) * (t + 0.044715 * t * t * t)))
     raise TinygradSparseError(explain("gelu", "approximate='none' or 'tanh'", repr(approximate)))
