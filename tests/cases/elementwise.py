@@ -1,4 +1,4 @@
-"""Arithmetic, powers, roots and choices: one row an op and shape."""
+"""Arithmetic, roots and choices: one row an op and shape."""
 
 from tinygrad_sparse import ops
 from tinygrad_sparse.testing import Case, integers, normal, uniform
@@ -26,15 +26,11 @@ CASES = [
     Case(ops.multiply, [normal(4, 5, 3), normal(5, 3)], name="three axes", commutes=(0,)),
     Case(ops.divide, [normal(5, 3), uniform(5, 3, **POSITIVE)], commutes=(0, 1)),
     Case(ops.divide, [normal(5, 3), uniform(3, **POSITIVE)], name="shared", commutes=(0,)),
-    Case(ops.power, [uniform(5, 3, **POSITIVE), normal(5, 3)], commutes=(0, 1)),
-    Case(ops.power, [uniform(5, 3, **POSITIVE), normal(3)], name="shared", commutes=(0,)),
-    Case(lambda x: x**3, [normal(5, 3)], name="power: constant exponent", commutes=(0,)),
-    Case(lambda x: x**0.5, [uniform(5, 3, **POSITIVE)], name="power: a root", commutes=(0,)),
-    Case(lambda x: x**0, [normal(5, 3)], name="power: exponent 0", commutes=(0,)),
-    Case(lambda x: 2.0**x, [normal(5, 3)], name="power: constant base", commutes=(0,)),
     Case(lambda x: x * x, [normal(5, 3)], name="multiply: one tensor twice", commutes=(0,)),
     Case(ops.maximum, [normal(5, 3), normal(5, 3)], commutes=(0, 1)),
     Case(ops.minimum, [normal(5, 3), normal(3)], commutes=(0,)),
+    Case(ops.copysign, [normal(5, 3), normal(5, 3)], commutes=(0, 1)),
+    Case(ops.copysign, [normal(3), normal(5, 1)], name="shared left", commutes=(1,)),
     Case(ops.where, [integers(5, 3, high=2), normal(5, 3), normal(5, 3)], commutes=(0, 1, 2)),
     Case(ops.where, [integers(5, 1, high=2), normal(3), normal()], name="broadcast", commutes=(0,)),
     Case(ops.clip, [normal(5, 3), normal(5, 3), normal(5, 3)], commutes=(0, 1, 2)),

@@ -14,7 +14,7 @@ from tinygrad_sparse.errors import TinygradSparseError, explain
 from tinygrad_sparse.primitive import primitive
 from tinygrad_sparse.rules import Kink, elementwise
 
-from .elementwise import clip, where
+from .elementwise import clip, multiply, where
 from .error_function import erf_of
 from .trigonometric import tanh
 
@@ -37,7 +37,7 @@ def relu(xp: Any, x: Array) -> Array:
 )
 def leaky_relu(xp: Any, x: Array, *, negative_slope: float = 0.01) -> Array:
     """x where positive, ``negative_slope`` · x elsewhere; the slope at 0 is `negative_slope`."""
-    return xp.where(x > 0, x, negative_slope * x)
+    return xp.maximum(x, 0.0) + negative_slope * xp.minimum(x, 0.0)
 
 
 @primitive(
@@ -47,14 +47,14 @@ def leaky_relu(xp: Any, x: Array, *, negative_slope: float = 0.01) -> Array:
 )
 def elu(xp: Any, x: Array, *, alpha: float = 1.0) -> Array:
     """x where positive, α (e**x - 1) elsewhere; the slope at 0 is α.  Clevert et al., 2015."""
-    return xp.where(x > 0, x, alpha * xp.expm1(xp.minimum(x, 0.0)))
+    return xp.maximum(x, 0.0) + alpha * xp.expm1(xp.minimum(x, 0.0))
 
 
 @primitive(rows=elementwise, vjp=(lambda g, out, x: g * out * (1 - out),), methods=("sigmoid",))
 def sigmoid(xp: Any, x: Array) -> Array:
     """1 / (1 + e**-x), without overflow at either end."""
     small = xp.exp(-xp.abs(x))
-    return xp.where(x >= 0, 1.0, small) / (1.0 + small)
+    return xp.maximum(small, x >= 0) / (1.0 + small)
 
 
 @primitive(rows=elementwise, vjp=(lambda g, out, x: g * sigmoid(x),), methods=("softplus",))
@@ -71,7 +71,7 @@ def log_sigmoid(xp: Any, x: Array) -> Array:
 
 def silu(x: Any) -> Any:
     """x · sigmoid(x), also called swish.  Elfwing et al., 2017; Ramachandran et al., 2017."""
-    return x * sigmoid(x)
+    return multiply(x, sigmoid(x))
 
 
 # e**-x² is 0 in every float dtype long before |x| = 32, and 32² fits into each
@@ -99,8 +99,8 @@ def gelu(x: Any, approximate: str = "none") -> Any:
     Hendrycks and Gimpel, 2016. Raises TinygradSparseError for any other `approximate`.
     """
     if approximate == "none":
-        return 0.5 * x * (1.0 + erf(x * math.sqrt(0.5)))
+        return multiply(0.5, x) * (1.0 + erf(multiply(math.sqrt(0.5), x)))
     if approximate == "tanh":
         t = clip(x, -16.0, 16.0)  # the tanh is ±1 out there, and t³ would overflow
-        return 0.5 * x * (1.0 + tanh(math.sqrt(2 / math.pi) * (t + 0.044715 * (t * t * t))))
+        return multiply(0.5, x) * (1.0 + tanh(math.sqrt(2 / math.pi) * (t + 0.044715 * t * t * t)))
     raise TinygradSparseError(explain("gelu", "approximate='none' or 'tanh'", repr(approximate)))

@@ -1,4 +1,4 @@
-"""Arithmetic, powers and roots, and choices between values. Floor 4: declarations only.
+"""Arithmetic, roots, and choices between values. Floor 4: declarations only.
 
 Names and semantics are NumPy's. A kink has one documented value: ties of maximum and minimum split
 evenly, clip includes its bounds, abs at 0 and a root at 0 with no upstream give 0. A rule never
@@ -18,7 +18,7 @@ from tinygrad_sparse.backend import Array
 from tinygrad_sparse.primitive import composite, primitive
 from tinygrad_sparse.rules import Kink, elementwise
 
-from .exponential import log
+from .selection import selectable, selected
 
 
 @primitive(
@@ -88,7 +88,7 @@ def reciprocal(x: Array) -> Array:
 @primitive(
     ufunc="absolute",
     rows=elementwise,
-    vjp=(lambda g, out, x: where(x > 0, g, where(x < 0, -g, 0.0)),),
+    vjp=(lambda g, out, x: where(x != 0, g * copysign(1.0, x), 0.0),),
     methods=("__abs__", "abs"),
     kinks=(Kink((0.0,), (0.0,)),),
 )
@@ -101,40 +101,17 @@ def _zeros_like(xp: Any, x: Array) -> Array:
     return xp.zeros_like(x)
 
 
-def _power_vjp_x(g: Any, out: Any, x: Any, y: Any) -> Any:
-    if not hasattr(y, "shape"):
-        if y == 0:
-            return _zeros_like(g)
-        if y >= 1:
-            return g * (y * x ** (y - 1))
-    # x**0 is 1 everywhere, 0**0 included; and x**0.5 at 0 under a max or a where, where nothing
-    # arrives, must send nothing, not 0 · inf
-    idle = (y == 0) | ((y < 1) & (x == 0) & (g == 0))
-    return where(idle, 0.0, g * (y * where(idle, 1.0, x) ** (y - 1)))
-
-
-def _power_vjp_y(g: Any, out: Any, x: Any, y: Any) -> Any:
-    # 0**y is 0 for every y > 0, so its slope there is 0, not 0 · log 0
-    if not hasattr(x, "shape"):
-        return g * out * float(log(x or 1.0))  # a NumPy scalar would widen float32
-    return g * out * log(where(x == 0, 1.0, x))
-
-
 @primitive(
-    ufunc="power",
+    ufunc="copysign",
     rows=elementwise,
-    vjp=(_power_vjp_x, _power_vjp_y),
-    methods=("__pow__",),
-    reflected="__rpow__",
-    kinks=(
-        Kink((0.0, 0.0), (0.0, 0.0)),
-        Kink((0.0, 1.0), (1.0, 0.0)),
-        Kink((0.0, 0.5), (np.inf, 0.0)),
-        Kink((-2.0, 2.0), (-4.0, None)),
+    vjp=(
+        lambda g, out, x, y: where(x != 0, g * (copysign(1.0, x) * copysign(1.0, y)), 0.0),
+        lambda g, out, x, y: _zeros_like(g),
     ),
+    kinks=(Kink((0.0, -1.0), (0.0, 0.0)), Kink((2.0, 0.0), (1.0, 0.0))),
 )
-def power(x: Array, y: Array) -> Array:
-    """x ** y; operands broadcast. The slope by y at x = 0 is 0; no log unless y has a gradient."""
+def copysign(x: Array, y: Array) -> Array:
+    """abs(x) with the sign of y, that of a zero too; operands broadcast. No slope by y."""
 
 
 def _root_vjp(g: Any, slope: Any) -> Any:
@@ -163,16 +140,18 @@ def cbrt(x: Array) -> Array:
     """The real cube root; at 0 the cotangent is 0 if the upstream is 0, otherwise infinite."""
 
 
-def _half(g: Any, wins: Any, ties: Any) -> Any:
-    return where(wins, g, where(ties, 0.5 * g, 0.0))
+def _won(g: Any, wins: Any, ties: Any) -> Any:
+    """g where an operand was chosen, half of it where both were."""
+    share = where(wins | ties, g, 0.0)
+    return where(ties, 0.5 * share, share)
 
 
 @primitive(
     ufunc="maximum",
     rows=elementwise,
     vjp=(
-        lambda g, out, x, y: _half(g, x > y, x == y),
-        lambda g, out, x, y: _half(g, y > x, x == y),
+        lambda g, out, x, y: _won(g, x > y, x == y),
+        lambda g, out, x, y: _won(g, y > x, x == y),
     ),
     kinks=(Kink((1.0, 1.0), (0.5, 0.5)),),
 )
@@ -184,8 +163,8 @@ def maximum(x: Array, y: Array) -> Array:
     ufunc="minimum",
     rows=elementwise,
     vjp=(
-        lambda g, out, x, y: _half(g, x < y, x == y),
-        lambda g, out, x, y: _half(g, y < x, x == y),
+        lambda g, out, x, y: _won(g, x < y, x == y),
+        lambda g, out, x, y: _won(g, y < x, x == y),
     ),
     kinks=(Kink((1.0, 1.0), (0.5, 0.5)),),
 )
@@ -251,6 +230,10 @@ def clip(x: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None, max: 
 )
 def where(xp: Any, condition: Array, x: Array, y: Array) -> Array:
     """x where `condition` holds, y elsewhere; the three broadcast. No gradient to `condition`."""
+    if type(y) is float and selectable(condition, x, y):
+        return selected(xp, condition, x)
+    if type(x) is float and selectable(condition, y, x):
+        return selected(xp, ~condition, y)
     return xp.where(condition, x, y)
 
 
@@ -260,4 +243,4 @@ def cast(xp: Any, x: Array, *, dtype: Any) -> Array:
     return xp.asarray(x).astype(dtype)
 
 
-abs, sub, mul, div, neg, pow = absolute, subtract, multiply, divide, negative, power
+abs, sub, mul, div, neg = absolute, subtract, multiply, divide, negative

@@ -53,7 +53,8 @@ def _norm(xp: Any, x: Array, *, axis: Any, keepdims: bool, ord: float) -> Array:
     safe = (out > (limits.tiny / limits.eps**2) ** (1.0 / ord)) & (out < np.inf)
     if not safe.all():
         top = xp.max(xp.abs(y), axis=axis, keepdims=True, initial=0.0)
-        unit = xp.where((top > 0) & (top < np.inf), top, 1.0)
+        power = xp.ldexp(xp.ones_like(top), xp.frexp(top)[1] - 1)  # of two: dividing is exact
+        unit = xp.where((top > 0) & (top < np.inf), power, 1.0)
         out = xp.where(safe, out, unit * _norm_of(xp, y / unit, axis, ord))
     return narrow(out if keepdims else xp.squeeze(out, axis=axis), x)
 

@@ -37,7 +37,7 @@ def _count(x: Any, axis: tuple[int, ...]) -> int:
 )
 def sum(xp: Any, x: Array, *, axis: Any = None, keepdims: bool = False) -> Array:
     """The sum over `axis`: an int, a tuple, or None for all."""
-    return narrow(xp.sum(x, axis=axis, keepdims=keepdims, dtype=wide(x)), x)
+    return narrow(x.sum(axis=axis, keepdims=keepdims, dtype=wide(x)), x)
 
 
 def _mean_vjp(g: Any, out: Any, x: Any, *, axis: tuple[int, ...], keepdims: bool) -> Any:
@@ -48,7 +48,7 @@ def _mean_vjp(g: Any, out: Any, x: Any, *, axis: tuple[int, ...], keepdims: bool
 @primitive(rows=_ALONG, vjp=(_mean_vjp,), canonical=reducing("mean"), methods=("mean",))
 def mean(xp: Any, x: Array, *, axis: Any = None, keepdims: bool = False) -> Array:
     """The arithmetic mean over `axis`; of no elements NaN, with NumPy's warning."""
-    return xp.mean(x, axis=axis, keepdims=keepdims)
+    return x.mean(axis=axis, keepdims=keepdims)
 
 
 def _prod_vjp(g: Any, out: Any, x: Any, *, axis: tuple[int, ...], keepdims: bool) -> Any:
@@ -73,7 +73,7 @@ def _prod_vjp(g: Any, out: Any, x: Any, *, axis: tuple[int, ...], keepdims: bool
 )
 def prod(xp: Any, x: Array, *, axis: Any = None, keepdims: bool = False) -> Array:
     """The product over `axis`; right where elements are 0, at every order."""
-    return narrow(xp.prod(x, axis=axis, keepdims=keepdims, dtype=wide(x)), x)
+    return narrow(x.prod(axis=axis, keepdims=keepdims, dtype=wide(x)), x)
 
 
 def _freedom(x: Any, axis: tuple[int, ...], ddof: float) -> float:
@@ -157,7 +157,7 @@ def _extremum_vjp(g: Any, out: Any, x: Any, *, axis: tuple[int, ...], keepdims: 
 )
 def max(xp: Any, x: Array, *, axis: Any = None, keepdims: bool = False) -> Array:
     """The largest element over `axis`; ties share the cotangent evenly."""
-    return xp.max(x, axis=axis, keepdims=keepdims)
+    return x.max(axis=axis, keepdims=keepdims)
 
 
 @primitive(
@@ -169,7 +169,7 @@ def max(xp: Any, x: Array, *, axis: Any = None, keepdims: bool = False) -> Array
 )
 def min(xp: Any, x: Array, *, axis: Any = None, keepdims: bool = False) -> Array:
     """The smallest element over `axis`; ties share the cotangent evenly."""
-    return xp.min(x, axis=axis, keepdims=keepdims)
+    return x.min(axis=axis, keepdims=keepdims)
 
 
 def _place(op: str) -> Any:
@@ -191,10 +191,10 @@ def argmax(xp: Any, x: Array, *, axis: Any = None, keepdims: bool = False) -> Ar
 
     Integers: no gradient flows through them. ``take`` and ``x[ids]`` look up with them.
     """
-    return xp.argmax(x, axis=axis, keepdims=keepdims)
+    return x.argmax(axis=axis, keepdims=keepdims)
 
 
 @primitive(vjp=(None,), canonical=_place("argmin"), methods=("argmin",))
 def argmin(xp: Any, x: Array, *, axis: Any = None, keepdims: bool = False) -> Array:
     """Where the smallest element is along `axis`, the first of ties; see `argmax`."""
-    return xp.argmin(x, axis=axis, keepdims=keepdims)
+    return x.argmin(axis=axis, keepdims=keepdims)

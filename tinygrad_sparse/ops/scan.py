@@ -100,17 +100,17 @@ def _recurrence(xp: Any, a: Array, b: Array, *, axis: int, reverse: bool) -> Arr
 
     After the pass of width s, y holds what the last s terms give and a the product of s factors.
     """
-    y = xp.array(_turned(b, axis, reverse), dtype=wide(b))
-    factor = xp.array(_turned(a, axis, reverse), dtype=y.dtype)
-    width, limit = 1, np.finfo(y.dtype).max
+    first = [xp.moveaxis(_turned(x, axis, reverse), axis, 0) for x in (a, b)]
+    factor, y = (xp.array(x, dtype=wide(b), order="C") for x in first)  # passes over whole blocks
+    spare, limit, width = xp.empty_like(y), np.finfo(y.dtype).max, 1
     with np.errstate(over="ignore"):
-        while width < y.shape[axis]:
-            later, earlier = _part(axis, width, None), _part(axis, None, -width)
-            y[later] += factor[later] * y[earlier]
+        while width < len(y):
+            y[width:] += xp.multiply(factor[width:], y[:-width], out=spare[width:])
+            xp.multiply(factor[width:], factor[:-width], out=spare[width:])
             # a product that overflows may yet meet a 0: it stays finite, so that 0 wins
-            factor[later] = xp.clip(factor[later] * factor[earlier], -limit, limit)
+            xp.clip(spare[width:], -limit, limit, out=factor[width:])
             width *= 2
-    return narrow(_turned(y, axis, reverse), b)
+    return narrow(_turned(xp.moveaxis(y, 0, axis), axis, reverse), b)
 
 
 def _cumprod_vjp(g: Any, out: Any, x: Any, *, axis: int, reverse: bool) -> Any:

@@ -27,8 +27,8 @@ _ALONG = rowwise("r", when=fixed_axes)
 
 
 def _logaddexp_slope(out: Any, x: Any, y: Any) -> Any:
-    # of the difference, not of x - out, which has lost log 2 when x and y are large
-    return sigmoid(x - _where(out == -np.inf, np.inf, y))
+    # of the difference, not e**(x - out): out has lost the digits of log 2 when x and y are large
+    return sigmoid(x - _where(out == -np.inf, -out, y))
 
 
 @primitive(
@@ -87,7 +87,7 @@ def _softmax_vjp(g: Any, out: Any, x: Any, *, axis: tuple[int, ...]) -> Any:
 def _softmax(xp: Any, x: Array, *, axis: Any) -> Array:
     small = xp.exp(_shifted(xp, x, axis)[0])
     total = _total(xp, small, axis)
-    return small / xp.where(total == 0, 1.0, total).astype(small.dtype)
+    return (small / xp.where(total == 0, 1.0, total)).astype(small.dtype, copy=False)
 
 
 @composite(
