@@ -7,7 +7,7 @@ products of singular values, finite and right for any matrix.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -105,11 +105,16 @@ def solve(x: Any, b: Any) -> Any:
     """
     x, b = as_array("solve", x), as_array("solve", b)
     vector = len(b.shape) == 1
-    n = x.shape[-1] if len(x.shape) else 0
-    if len(x.shape) < 2 or x.shape[-2] != n or not b.shape or b.shape[-1 if vector else -2] != n:
+    *stack, rows = b.shape if vector else b.shape[:-1] or (None,)
+    if tuple(x.shape[-2:]) != (rows, rows) or not _fit(x.shape[:-2], stack):
         got = f"{describe(x)} and {describe(b)}"
         raise ShapeError(explain("solve", "(*batch, n, n) and (*batch, n, k) or (n,)", got))
     return _solve(x, expand_dims(b, -1))[..., 0] if vector else _solve(x, b)
+
+
+def _fit(first: Sequence[int], second: Sequence[int]) -> bool:
+    pairs = zip(reversed(first), reversed(second), strict=False)
+    return all(n == m or 1 in (n, m) for n, m in pairs)
 
 
 def _inv_vjp(g: Any, out: Any, x: Any) -> Any:
