@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 from tinygrad_sparse.backend import register
 from tinygrad_sparse.tensor import Tensor
 
-from . import conv, diagonals, elementwise, linalg, recorded, reduce, rows, shape
+from . import constants, conv, diagonals, elementwise, linalg, recorded, reduce, rows, shape
 from . import einsum as _einsum  # the op of this name takes its place
 from . import solve as _solve
 
 if TYPE_CHECKING:
+    from .constants import *
     from .conv import *
     from .diagonals import *
     from .einsum import *
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from .shape import *
     from .solve import *
 
-MODULES = (elementwise, shape, reduce, diagonals, _einsum, linalg, _solve, conv, rows)
+MODULES = (elementwise, shape, reduce, diagonals, _einsum, linalg, _solve, conv, constants, rows)
 
 
 def declared(module: ModuleType) -> dict[str, Any]:
