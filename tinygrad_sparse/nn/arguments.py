@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -33,16 +34,27 @@ def same_shape(op: str, **arrays: Any) -> None:
         raise ShapeError(explain(op, "arrays of one shape", got))
 
 
-def reduced(op: str, losses: Any, reduction: str, total: float | None = None) -> Any:
-    """`losses` as they are ("none"), their "sum", or their "mean": the sum over `total`, their
-    number if None. The mean of no losses is 0, with a zero gradient.
+def reducer(op: str, reduction: str) -> Callable[..., Any]:
+    """What makes of each example's loss what a loss returns: all of them, their sum, their mean.
+
+    It takes the losses and, for a mean, what to divide their sum by if not by their number. The
+    mean of no losses is 0, with a zero gradient.
     """
-    if reduction == "none":
-        return losses
-    if reduction not in ("mean", "sum"):
+    if reduction not in _REDUCERS:
         raise TinygradSparseError(explain(op, "reduction 'mean', 'sum' or 'none'", repr(reduction)))
+    return _REDUCERS[reduction]
+
+
+def _mean(losses: Any, total: float | None = None) -> Any:
     count = losses.size
-    if reduction == "sum" or not count or total == 0:
+    if not count or total == 0:
         return ops.sum(losses)
     # not sum / total, for the sum of float16 losses may be too large where their mean is not
     return ops.mean(losses) if total in (None, count) else ops.mean(losses) * (count / total)
+
+
+_REDUCERS: dict[str, Callable[..., Any]] = {
+    "none": lambda losses, total=None: losses,
+    "sum": lambda losses, total=None: ops.sum(losses),
+    "mean": _mean,
+}

@@ -14,7 +14,7 @@ from tinygrad_sparse.backend import Array, adapter_of
 from tinygrad_sparse.errors import TinygradSparseError, explain
 from tinygrad_sparse.tensor import unwrap
 
-from .arguments import reduced, same_shape, together
+from .arguments import reducer, same_shape, together
 
 
 def _difference(op: str, x: Any, y: Any) -> Any:
@@ -30,13 +30,15 @@ def mse(x: Any, y: Any, reduction: str = "mean") -> Any:
     >>> mse(np.array([1.0, 2.0]), np.array([1.0, 4.0]))
     np.float64(2.0)
     """
+    reduce = reducer("mse", reduction)
     d = _difference("mse", x, y)
-    return reduced("mse", d * d, reduction)
+    return reduce(d * d)
 
 
 def l1(x: Any, y: Any, reduction: str = "mean") -> Any:
     """The absolute error abs(x - y), of arrays of one shape; its slope at x = y is 0."""
-    return reduced("l1", ops.absolute(_difference("l1", x, y)), reduction)
+    reduce = reducer("l1", reduction)
+    return reduce(ops.absolute(_difference("l1", x, y)))
 
 
 def huber(x: Any, y: Any, delta: float = 1.0, reduction: str = "mean") -> Any:
@@ -46,11 +48,12 @@ def huber(x: Any, y: Any, delta: float = 1.0, reduction: str = "mean") -> Any:
     >>> huber(np.array([1.0, 5.0]), np.array([0.0, 0.0]), reduction="none")
     array([0.5, 4.5])
     """
+    reduce = reducer("huber", reduction)
     if not delta > 0:
         raise TinygradSparseError(explain("huber", "delta > 0", repr(delta)))
     d = _difference("huber", x, y)
     inner = ops.maximum(ops.minimum(d, delta), -delta)  # one formula: nothing unused can overflow
-    return reduced("huber", inner * (d - 0.5 * inner), reduction)
+    return reduce(inner * (d - 0.5 * inner))
 
 
 # -- vectors -------------------------------------------------------------------------------------
@@ -103,10 +106,11 @@ def triplet(
     >>> triplet(np.array([[0.0, 0.0]]), np.array([[3.0, 4.0]]), np.array([[0.0, 5.5]]))
     np.float64(0.5)
     """
+    reduce = reducer("triplet", reduction)
     a, p, n = together("triplet", anchor, positive, negative)
     same_shape("triplet", anchor=a, positive=p, negative=n)
     losses = ops.relu(_length(a - p, -1) - _length(a - n, -1) + margin)
-    return reduced("triplet", ops.squeeze(losses, -1), reduction)
+    return reduce(ops.squeeze(losses, -1))
 
 
 # -- scores --------------------------------------------------------------------------------------
@@ -119,9 +123,10 @@ def margin_ranking(x: Any, y: Any, order: Any, margin: float = 0.0, reduction: s
     >>> margin_ranking(np.array([1.0, 2.0]), np.array([3.0, 1.0]), np.array([1.0, 1.0]))
     np.float64(1.0)
     """
+    reduce = reducer("margin_ranking", reduction)
     x, y, order = together("margin_ranking", x, y, order)
     d = _difference("margin_ranking", x, y)
-    return reduced("margin_ranking", ops.relu(margin - order * d), reduction)
+    return reduce(ops.relu(margin - order * d))
 
 
 def hinge(scores: Any, signs: Any, margin: float = 1.0, reduction: str = "mean") -> Any:
@@ -131,6 +136,7 @@ def hinge(scores: Any, signs: Any, margin: float = 1.0, reduction: str = "mean")
     >>> hinge(np.array([0.5, 3.0, -1.0]), np.array([1.0, 1.0, -1.0]), reduction="sum")
     np.float64(0.5)
     """
+    reduce = reducer("hinge", reduction)
     scores, signs = together("hinge", scores, signs)
     same_shape("hinge", scores=scores, signs=signs)
-    return reduced("hinge", ops.relu(margin - signs * scores), reduction)
+    return reduce(ops.relu(margin - signs * scores))

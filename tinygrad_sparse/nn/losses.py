@@ -18,7 +18,7 @@ from tinygrad_sparse.primitive import primitive
 from tinygrad_sparse.rules import rowwise
 from tinygrad_sparse.tensor import unwrap
 
-from .arguments import reduced, same_shape, together
+from .arguments import reducer, same_shape, together
 
 # -- classes -------------------------------------------------------------------------------------
 
@@ -61,6 +61,7 @@ def cross_entropy(
     np.float64(1000.0)
     """
     op = "cross_entropy"
+    reduce = reducer(op, reduction)
     if not 0.0 <= label_smoothing <= 1.0:
         raise TinygradSparseError(explain(op, "label_smoothing in [0, 1]", repr(label_smoothing)))
     logits = as_array(op, logits)
@@ -70,7 +71,7 @@ def cross_entropy(
     if label_smoothing:
         even = -ops.mean(log_probs if weight is None else log_probs * chosen.weight, -1)
         losses = losses * (1.0 - label_smoothing) + _kept(even, chosen) * label_smoothing
-    return reduced(op, losses, reduction, chosen.total)
+    return reduce(losses, chosen.total)
 
 
 def nll(
@@ -88,9 +89,10 @@ def nll(
     >>> nll(np.array([[-1.0, -3.0], [-2.0, -4.0]]), [1, 0])
     np.float64(2.5)
     """
+    reduce = reducer("nll", reduction)
     log_probs = as_array("nll", log_probs)
     chosen = _chosen("nll", log_probs, targets, weight, ignore_index)
-    return reduced("nll", _losses(log_probs, chosen), reduction, chosen.total)
+    return reduce(_losses(log_probs, chosen), chosen.total)
 
 
 class _Chosen(NamedTuple):
@@ -151,6 +153,7 @@ def bce_with_logits(
     np.float64(0.0)
     """
     op = "bce_with_logits"
+    reduce = reducer(op, reduction)
     logits, targets = together(op, logits, targets)
     if pos_weight is None:
         losses = ops.softplus(logits) - logits * targets
@@ -159,7 +162,7 @@ def bce_with_logits(
         losses = (1 - targets) * logits + (1 + (pos_weight - 1) * targets) * ops.softplus(-logits)
     if weight is not None:
         losses = losses * together(op, logits, weight)[1]
-    return reduced(op, losses, reduction)
+    return reduce(losses)
 
 
 def kl_div(
@@ -173,6 +176,7 @@ def kl_div(
     >>> kl_div(np.log([[0.25, 0.75]]), np.array([[0.0, 1.0]])) == -np.log(0.75)
     np.True_
     """
+    reduce = reducer("kl_div", reduction)
     log_probs, targets = together("kl_div", log_probs, targets)
     same_shape("kl_div", log_probs=log_probs, targets=targets)
     data = unwrap(targets)
@@ -180,4 +184,4 @@ def kl_div(
     logs = ops.where(zero, 0.0, targets) if log_target else ops.log(ops.where(zero, 1.0, targets))
     probs = ops.exp(targets) if log_target else targets
     terms = probs * (logs - ops.where(zero, 0.0, log_probs))
-    return reduced("kl_div", ops.sum(terms, -1), reduction)
+    return reduce(ops.sum(terms, -1))

@@ -18,7 +18,7 @@ from tinygrad_sparse.errors import ShapeError, explain
 from tinygrad_sparse.ops.given import as_array
 from tinygrad_sparse.tensor import unwrap
 
-from .arguments import reduced, together
+from .arguments import reducer, together
 from .losses import cross_entropy
 
 
@@ -43,6 +43,7 @@ def sampled_softmax(
     Bengio and Senécal, 2008, "Adaptive importance sampling"; Jean et al., 2015, "On using very
     large target vocabulary".
     """
+    reducer("sampled_softmax", reduction)  # an unknown one is refused before anything is recorded
     ids, others, true, false = _scores(
         "sampled_softmax", hidden, table, targets, negatives, target_log_q, negative_log_q, bias
     )
@@ -70,13 +71,14 @@ def nce(
 
     Gutmann and Hyvärinen, 2010, "Noise-contrastive estimation"; Mnih and Teh, 2012, for words.
     """
+    reduce = reducer("nce", reduction)
     _, others, true, false = _scores(
         "nce", hidden, table, targets, negatives, target_log_q, negative_log_q, bias
     )
     log_draws = math.log(max(1, others.shape[-1]))
     true, false = true - log_draws, false - log_draws
     losses = ops.softplus(-true) + ops.sum(ops.softplus(false), -1)
-    return reduced("nce", losses, reduction)
+    return reduce(losses)
 
 
 def _scores(
