@@ -251,8 +251,14 @@ X = np.ones((2, 3))
             lambda x: ops.einsum("i1->i", x),
             "einsum: expected letters, ',' between operands, '...' and one '->', got 'i1->i'.",
         ),
-        (lambda x: ops.einsum("ij,jk", x), "einsum: expected 2 operands for 'ij,jk', got 1."),
-        (lambda x: ops.einsum("ij"), "einsum: expected 1 operands for 'ij', got 0."),
+        (
+            lambda x: ops.einsum("ij,jk", x),
+            "einsum: expected an operand for each term of 'ij,jk', got 1 for 2.",
+        ),
+        (
+            lambda x: ops.einsum("ij"),
+            "einsum: expected an operand for each term of 'ij', got 0 for 1.",
+        ),
         (
             lambda x: ops.einsum("i", x),
             "einsum: expected an axis for each label of 'i', got shape (2, 3) (operand 0).",
@@ -319,7 +325,7 @@ X = np.ones((2, 3))
         ),
         (
             lambda x: ops.conv1d(np.ones((1, 1, 3)), np.ones((1, 1, 3)), stride=0),
-            "conv1d: expected stride of 1 or more, a number or 1, got 0.",
+            "conv1d: expected stride as a whole number >= 1, or 1 of them, got 0.",
         ),
         (
             lambda x: ops.conv2d(np.ones((1, 1, 3, 3)), np.ones((1, 1, 3, 3)), 2, "same"),
@@ -334,3 +340,12 @@ def test_bad_input_is_named_and_nothing_is_recorded(call, text):
         with pytest.raises(errors.ShapeError, match=says(text)):
             call(x)
         assert len(tape) == 0
+
+
+def test_operands_before_the_subscripts_are_named():
+    text = (
+        "einsum: expected a string of subscripts, then the operands, got ndarray. "
+        "Hint: einsum('ij,jk->ik', x, y)."
+    )
+    with pytest.raises(errors.DtypeError, match=says(text)):
+        ops.einsum(X, [0, 1])

@@ -139,9 +139,9 @@ def test_huber_is_a_parabola_and_then_two_lines():
     zero = np.zeros(7)
     losses = nn.huber(d, zero, delta=2.0, reduction="none")
     np.testing.assert_array_equal(losses, [4.0, 2.0, 0.5, 0.0, 0.5, 2.0, 4.0])
-    g, _ = gradient(lambda x, y: nn.huber(x, y, 2.0, "sum"), d, zero)
+    g, _ = gradient(lambda x, y: nn.huber(x, y, "sum", 2.0), d, zero)
     np.testing.assert_array_equal(g, np.clip(d, -2.0, 2.0))
-    second = ts.grad(lambda x: ops.sum(ts.grad(lambda x: nn.huber(x, zero, 2.0, "sum"))(x)))(d)
+    second = ts.grad(lambda x: ops.sum(ts.grad(lambda x: nn.huber(x, zero, "sum", 2.0))(x)))(d)
     np.testing.assert_array_equal(second[2:5], [1.0, 1.0, 1.0])
 
 

@@ -41,7 +41,7 @@ def l1(x: Any, y: Any, reduction: str = "mean") -> Any:
     return reduce(ops.absolute(_difference("l1", x, y)))
 
 
-def huber(x: Any, y: Any, delta: float = 1.0, reduction: str = "mean") -> Any:
+def huber(x: Any, y: Any, reduction: str = "mean", delta: float = 1.0) -> Any:
     """d²/2 for abs(d) <= δ, δ·(abs(d) - δ/2) beyond, with d = x - y (Huber, 1964).
 
     >>> import numpy as np

@@ -7,7 +7,6 @@ pair. Rows (the batch) stay apart throughout.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -92,9 +91,10 @@ def conv1d(
     """Σ x[n, c, stride·a + dilation·i] · w[o, c, i], over c and i, for each n, o and a.
 
     Shapes: x (N, C, L), w (O, C / groups, K) -> (N, O, A). As elsewhere in learning this is a
-    correlation: w is not flipped. `padding` zeros go on both sides, or (before, after), or "same"
-    (A = L, for stride 1) or "valid" (none). With `groups` the channels of x and w are split in as
-    many parts, each convolved on its own. Raises ShapeError.
+    correlation: w is not flipped. `padding` is how many zeros to put on both sides, or a pair
+    (before, after), or "same" (as many as make A = L, for stride 1), or "valid" (none). `groups`
+    splits the channels of x and of the result into as many parts, each with its own w. Raises
+    ShapeError.
 
     >>> conv1d(np.array([[[1.0, 2.0, 4.0, 8.0]]]), np.array([[[1.0, -1.0]]]), stride=2)
     array([[[-1., -4.]]])
@@ -107,8 +107,8 @@ def conv2d(
 ) -> Any:
     """`conv1d` along two axes: x (N, C, H, W), w (O, C / groups, KH, KW) -> (N, O, A, B).
 
-    `stride` and `dilation` are numbers or pairs, one an axis; `padding` is a number, a pair of
-    numbers, one an axis, a pair of (before, after), "same" or "valid". Raises ShapeError.
+    `stride`, `dilation` and `padding` may be pairs, one entry for each axis; an entry of `padding`
+    may be a pair (before, after) itself. Raises ShapeError.
 
     >>> conv2d(np.ones((1, 1, 3, 3)), np.ones((1, 1, 3, 3)), padding="same")[0, 0]
     array([[4., 6., 4.],
@@ -126,7 +126,8 @@ _SHAPES = {
 
 def _conv(op: str, x: Any, w: Any, stride: Any, padding: Any, dilation: Any, groups: int) -> Any:
     x, w = as_array(op, x), as_array(op, w)
-    grid = _grid(op, x, w, stride, padding, dilation, operator.index(groups))
+    (groups,) = _numbers(op, "groups", groups, 1, 1)
+    grid = _grid(op, x, w, stride, padding, dilation, groups)
     kernel, places = "ij"[: len(grid.kernel)], "ab"[: len(grid.kernel)]
     windows = _windows(x, grid=grid)
     if groups == 1:
@@ -147,7 +148,7 @@ def _grid(op: str, x: Any, w: Any, stride: Any, padding: Any, dilation: Any, gro
     if not len(x.shape) == len(w.shape) == axes + 2:
         raise ShapeError(explain(op, _SHAPES[op], got))
     (_, channels, *space), (features, each, *kernel) = x.shape, w.shape
-    if groups < 1 or channels != each * groups or features % groups:
+    if channels != each * groups or features % groups:
         expected = f"{_SHAPES[op]}, C and O multiples of groups"
         raise ShapeError(explain(op, expected, f"{got}, groups {groups}"))
     steps = _numbers(op, "stride", stride, axes, 1)
@@ -181,7 +182,8 @@ def _margins(op: str, padding: Any, spans: list[int], steps: Shape) -> Any:
 def _numbers(op: str, name: str, given: Any, count: int, least: int) -> Shape:
     """`given` as `count` integers: one for all of them, or one each."""
     numbers = tuple(given) if isinstance(given, Sequence) else (given,) * count
-    if len(numbers) != count or any(operator.index(n) < least for n in numbers):
-        expected = f"{name} of {least} or more, a number or {count}"
+    whole = all(isinstance(n, (int, np.integer)) and n >= least for n in numbers)
+    if len(numbers) != count or not whole:
+        expected = f"{name} as a whole number >= {least}, or {count} of them"
         raise ShapeError(explain(op, expected, repr(given)))
-    return tuple(map(operator.index, numbers))
+    return tuple(map(int, numbers))

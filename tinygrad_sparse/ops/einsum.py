@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from tinygrad_sparse.backend import Array
-from tinygrad_sparse.errors import ShapeError, explain
+from tinygrad_sparse.errors import DtypeError, ShapeError, explain
 from tinygrad_sparse.primitive import primitive
 from tinygrad_sparse.rules import RowRule, Shape
 
@@ -161,6 +161,10 @@ def einsum(subscripts: str, *operands: Any) -> Any:
     >>> einsum("iij->i", np.arange(12.0).reshape(2, 2, 3))
     array([ 3., 30.])
     """
+    if not isinstance(subscripts, str):
+        hint = "einsum('ij,jk->ik', x, y)"
+        got = type(subscripts).__name__
+        raise DtypeError(explain("einsum", "a string of subscripts, then the operands", got, hint))
     arrays = as_arrays("einsum", operands) if operands else []
     inputs, output = _parse(subscripts, tuple(tuple(a.shape) for a in arrays))
     merged = [_merged(a, labels) for a, labels in zip(arrays, inputs, strict=True)]
@@ -186,7 +190,7 @@ def _parse(subscripts: str, shapes: tuple[Shape, ...]) -> tuple[tuple[str, ...],
         _refuse("letters, ',' between operands, '...' and one '->'", repr(subscripts))
     terms = left.split(",")
     if len(terms) != len(shapes):
-        _refuse(f"{len(terms)} operands for {subscripts!r}", str(len(shapes)))
+        _refuse(f"an operand for each term of {subscripts!r}", f"{len(shapes)} for {len(terms)}")
     hidden = [len(s) - len(t.replace("...", "")) for t, s in zip(terms, shapes, strict=True)]
     for k, (term, count) in enumerate(zip(terms, hidden, strict=True)):
         if count < 0 or (count > 0 and "..." not in term):

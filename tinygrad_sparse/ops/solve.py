@@ -66,7 +66,7 @@ def _trouble(op: str, x: Array) -> tuple[str, str, str]:
         bad, what = lowest == lowest.min(), f"one with an eigenvalue of {lowest.min():.3g}"
     else:
         bad, what = xp.linalg.slogdet(x)[0] == 0, "a singular one"
-    at = tuple(int(i) for i in np.argwhere(bad)[0]) if x.ndim > 2 and bad.any() else ()
+    at = tuple(int(i) for i in xp.argwhere(bad)[0]) if x.ndim > 2 and bad.any() else ()
     place = f" at position {at[0] if len(at) == 1 else at}" if at else ""
     hint = "add a small multiple of the identity, x + c * np.eye(n)"
     return expected, f"{what}{place} ({describe(x)})", hint
@@ -146,7 +146,7 @@ def _products(xp: Any, s: Array) -> tuple[Array, Array]:
     one = xp.ones_like(s[..., :1])
     before = xp.cumprod(xp.concatenate([one, s], axis=-1), axis=-1)[..., :-1]
     after = xp.cumprod(xp.concatenate([one, s[..., ::-1]], axis=-1), axis=-1)[..., -2::-1]
-    beyond = xp.where(np.tri(n, dtype=bool), 1.0, s[..., None, :])
+    beyond = xp.where(xp.tri(n, dtype=bool), 1.0, s[..., None, :])
     beyond = xp.concatenate([xp.ones_like(beyond[..., :1]), beyond], axis=-1)
     between = xp.cumprod(beyond, axis=-1)[..., :-1]
     pairs = xp.triu(before[..., :, None] * between * after[..., None, :], 1)
@@ -182,7 +182,7 @@ def _slope(xp: Any, x: Array, h: Array) -> Array:
         _, pairs = _products(xp, s)
         turned = xp.swapaxes(u, -1, -2) @ h @ xp.swapaxes(v, -1, -2)
         along = (pairs @ xp.diagonal(turned, 0, -2, -1)[..., None])[..., 0]
-        inner = along[..., None] * np.eye(s.shape[-1], dtype=x.dtype) - pairs * xp.swapaxes(
+        inner = along[..., None] * xp.eye(s.shape[-1], dtype=x.dtype) - pairs * xp.swapaxes(
             turned, -1, -2
         )
         return sign * (u @ inner @ v)
