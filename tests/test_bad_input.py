@@ -64,7 +64,7 @@ IDS = [  # the ids, and what take and cross_entropy say of them
 LOOKUPS = {
     "take": (lambda W, ids: ops.take(W, ids), "take", 5, ", table (5, 2)"),
     "W[ids]": (lambda W, ids: W[ids], "take", 5, ", table (5, 2)"),
-    "targets": (lambda W, ids: nn.cross_entropy(W, ids), "cross_entropy", 2, ""),
+    "targets": (lambda W, ids: nn.cross_entropy(W, ids), "cross_entropy", 2, ", scores (5, 2)"),
     "scatter_rows": (lambda W, ids: ops.scatter_rows(W, ids, 5), "scatter_rows", 5, ""),
 }
 

@@ -205,6 +205,8 @@ def _binary(op: Primitive) -> Callable[..., Any]:
             return kernels[type(a) if hasattr(a, "shape") else type(b)](a, b)
         try:
             out = kernels[array](a, b)
+        except TinygradSparseError:
+            raise
         except ValueError:
             _refuse_shapes(op, (a, b))
             raise

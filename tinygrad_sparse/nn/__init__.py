@@ -1,8 +1,35 @@
 """Modules and losses. Floor 5: may import floors 0 to 4, not `optim`."""
 
+from .distances import cosine_similarity, hinge, huber, l1, margin_ranking, mse, triplet
+from .dropout import Dropout, dropout
 from .embedding import Embedding
 from .linear import Linear
-from .losses import bce_with_logits, cross_entropy
+from .losses import bce_with_logits, cross_entropy, kl_div, nll
 from .module import Module
+from .norm import LayerNorm, layer_norm
+from .sampled import nce, sampled_softmax
+from .sequential import Sequential
 
-__all__ = ["Embedding", "Linear", "Module", "bce_with_logits", "cross_entropy"]
+__all__ = [
+    "Dropout",
+    "Embedding",
+    "LayerNorm",
+    "Linear",
+    "Module",
+    "Sequential",
+    "bce_with_logits",
+    "cosine_similarity",
+    "cross_entropy",
+    "dropout",
+    "hinge",
+    "huber",
+    "kl_div",
+    "l1",
+    "layer_norm",
+    "margin_ranking",
+    "mse",
+    "nce",
+    "nll",
+    "sampled_softmax",
+    "triplet",
+]

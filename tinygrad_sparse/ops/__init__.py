@@ -17,6 +17,8 @@ from . import recorded, shape
 
 if TYPE_CHECKING:
     from .activation import *
+    from .constants import *
+    from .conv import *
     from .diagonals import *
     from .einsum import *
     from .elementwise import *
@@ -39,7 +41,7 @@ MODULES = tuple(
         "elementwise", "exponential", "rounding", "trigonometric", "activation",
         "shape", "rows",
         "reduce", "scan", "norms", "softmax",
-        "diagonals", "linalg", "einsum", "solve",
+        "diagonals", "linalg", "einsum", "solve", "conv", "constants",
     )
 )  # fmt: skip
 

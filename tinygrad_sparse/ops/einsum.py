@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from tinygrad_sparse.backend import Array
-from tinygrad_sparse.errors import ShapeError, explain
+from tinygrad_sparse.errors import DtypeError, ShapeError, explain
 from tinygrad_sparse.primitive import primitive
 from tinygrad_sparse.rules import RowRule, Shape
 
@@ -93,14 +93,14 @@ def _pair(xp: Any, x: Array, y: Array, mine: str, yours: str, output: str) -> Ar
     """Two operands: by a matrix product where there is one in it, which BLAS does best."""
     x, mine = _without(xp, x, mine, yours + output)
     y, yours = _without(xp, y, yours, mine + output)
+    if output and output[-1] not in yours:  # the result's columns come from the right
+        x, y, mine, yours = y, x, yours, mine
     plan = _plan(mine, yours, output, x.shape, y.shape)
     if plan is None:
         return xp.einsum(f"{mine},{yours}->{output}", x, y)
-    turn_x, matrix_x, turn_y, matrix_y, kept, turn_back = plan
-    product = xp.matmul(
-        xp.transpose(x, turn_x).reshape(matrix_x), xp.transpose(y, turn_y).reshape(matrix_y)
-    )
-    return xp.transpose(product.reshape((*product.shape[:-2], *kept)), turn_back)
+    unfold_x, unfold_y, shape, order = plan
+    product = xp.matmul(_matrices(xp, x, *unfold_x), _matrices(xp, y, *unfold_y))
+    return xp.transpose(product.reshape((*product.shape[:-2], *shape)), order)
 
 
 def _without(xp: Any, x: Array, labels: str, needed: str) -> tuple[Array, str]:
@@ -111,28 +111,40 @@ def _without(xp: Any, x: Array, labels: str, needed: str) -> tuple[Array, str]:
     )
 
 
+def _matrices(xp: Any, x: Array, order: list[int], shape: Shape, turned: bool) -> Array:
+    x = xp.transpose(x, order).reshape(shape)
+    return xp.swapaxes(x, -1, -2) if turned else x
+
+
 @lru_cache(maxsize=256)
 def _plan(mine: str, yours: str, output: str, x: Shape, y: Shape) -> Any:
-    """The order of axes and the shape that make a matrix of each operand, and those of the result.
+    """How to make matrices of both operands, and the result of their product.
 
-    None if there is no matrix product in it, or too small a one to be worth the turning.
+    None if there is no matrix product in it, or too small a one to be worth it.
     """
-    sizes = {**dict(zip(yours, y, strict=True)), **dict(zip(mine, x, strict=True))}
+    sizes = _sizes([mine, yours], [x, y])
     stack = [a for a in mine if a in yours and a in output]
     inner = [a for a in mine if a in yours and a not in output]
     left = [a for a in mine if a not in yours]
     right = [a for a in yours if a not in mine]
-    agree = all(y[yours.index(a)] == sizes[a] for a in inner)
+    agree = all(x[mine.index(a)] == y[yours.index(a)] for a in inner)
     if not (left and inner and right and agree) or math.prod(sizes.values()) < SMALL:
         return None
-    n, k, m = (math.prod(sizes[a] for a in group) for group in (left, inner, right))
+
+    def unfolding(labels: str, shape: Shape, rows: list[str], columns: list[str]) -> Any:
+        # the axis that is last in memory stays last, so that a copy runs along it; BLAS can turn
+        turned = labels[-1] in rows
+        first, last = (columns, rows) if turned else (rows, columns)
+        above = [shape[labels.index(a)] for a in stack]
+        flat = [math.prod(sizes[a] for a in group) for group in (first, last)]
+        return [labels.index(a) for a in stack + first + last], (*above, *flat), turned
+
+    everything = stack + left + right
     return (
-        [mine.index(a) for a in stack + left + inner],
-        (*(x[mine.index(a)] for a in stack), n, k),
-        [yours.index(a) for a in stack + inner + right],
-        (*(y[yours.index(a)] for a in stack), k, m),
+        unfolding(mine, x, left, inner),
+        unfolding(yours, y, inner, right),
         [sizes[a] for a in left + right],
-        [(stack + left + right).index(a) for a in output],
+        [everything.index(a) for a in output],
     )
 
 
@@ -149,6 +161,10 @@ def einsum(subscripts: str, *operands: Any) -> Any:
     >>> einsum("iij->i", np.arange(12.0).reshape(2, 2, 3))
     array([ 3., 30.])
     """
+    if not isinstance(subscripts, str):
+        hint = "einsum('ij,jk->ik', x, y)"
+        got = type(subscripts).__name__
+        raise DtypeError(explain("einsum", "a string of subscripts, then the operands", got, hint))
     arrays = as_arrays("einsum", operands) if operands else []
     inputs, output = _parse(subscripts, tuple(tuple(a.shape) for a in arrays))
     merged = [_merged(a, labels) for a, labels in zip(arrays, inputs, strict=True)]
@@ -174,7 +190,7 @@ def _parse(subscripts: str, shapes: tuple[Shape, ...]) -> tuple[tuple[str, ...],
         _refuse("letters, ',' between operands, '...' and one '->'", repr(subscripts))
     terms = left.split(",")
     if len(terms) != len(shapes):
-        _refuse(f"{len(terms)} operands for {subscripts!r}", str(len(shapes)))
+        _refuse(f"an operand for each term of {subscripts!r}", f"{len(shapes)} for {len(terms)}")
     hidden = [len(s) - len(t.replace("...", "")) for t, s in zip(terms, shapes, strict=True)]
     for k, (term, count) in enumerate(zip(terms, hidden, strict=True)):
         if count < 0 or (count > 0 and "..." not in term):

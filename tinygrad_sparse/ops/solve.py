@@ -7,7 +7,7 @@ products of singular values, finite and right for any matrix.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -39,7 +39,7 @@ def _in_the_stack(lead: int, out: Shape, x: Shape, *rest: Shape) -> bool:
     return lead <= len(x) - 2
 
 
-ROWS = rowwise("r", when=_in_the_stack)
+_ROWS = rowwise("r", when=_in_the_stack)
 
 
 def _computed(op: str, f: Callable[..., Array], *given: Array) -> Array:
@@ -66,7 +66,7 @@ def _trouble(op: str, x: Array) -> tuple[str, str, str]:
         bad, what = lowest == lowest.min(), f"one with an eigenvalue of {lowest.min():.3g}"
     else:
         bad, what = xp.linalg.slogdet(x)[0] == 0, "a singular one"
-    at = tuple(int(i) for i in np.argwhere(bad)[0]) if x.ndim > 2 and bad.any() else ()
+    at = tuple(int(i) for i in xp.argwhere(bad)[0]) if x.ndim > 2 and bad.any() else ()
     place = f" at position {at[0] if len(at) == 1 else at}" if at else ""
     hint = "add a small multiple of the identity, x + c * np.eye(n)"
     return expected, f"{what}{place} ({describe(x)})", hint
@@ -105,11 +105,16 @@ def solve(x: Any, b: Any) -> Any:
     """
     x, b = as_array("solve", x), as_array("solve", b)
     vector = len(b.shape) == 1
-    n = x.shape[-1] if len(x.shape) else 0
-    if len(x.shape) < 2 or x.shape[-2] != n or not b.shape or b.shape[-1 if vector else -2] != n:
+    *stack, rows = b.shape if vector else b.shape[:-1] or (None,)
+    if tuple(x.shape[-2:]) != (rows, rows) or not _fit(x.shape[:-2], stack):
         got = f"{describe(x)} and {describe(b)}"
         raise ShapeError(explain("solve", "(*batch, n, n) and (*batch, n, k) or (n,)", got))
     return _solve(x, expand_dims(b, -1))[..., 0] if vector else _solve(x, b)
+
+
+def _fit(first: Sequence[int], second: Sequence[int]) -> bool:
+    pairs = zip(reversed(first), reversed(second), strict=False)
+    return all(n == m or 1 in (n, m) for n, m in pairs)
 
 
 def _inv_vjp(g: Any, out: Any, x: Any) -> Any:
@@ -117,7 +122,7 @@ def _inv_vjp(g: Any, out: Any, x: Any) -> Any:
     return -(turned @ g @ turned)
 
 
-@primitive(rows=ROWS, vjp=(_inv_vjp,), canonical=_square("inv"))
+@primitive(rows=_ROWS, vjp=(_inv_vjp,), canonical=_square("inv"))
 def inv(xp: Any, x: Array) -> Array:
     """The inverse of matrices (\\*batch, n, n). `solve` is faster and closer where it will do.
 
@@ -141,7 +146,7 @@ def _products(xp: Any, s: Array) -> tuple[Array, Array]:
     one = xp.ones_like(s[..., :1])
     before = xp.cumprod(xp.concatenate([one, s], axis=-1), axis=-1)[..., :-1]
     after = xp.cumprod(xp.concatenate([one, s[..., ::-1]], axis=-1), axis=-1)[..., -2::-1]
-    beyond = xp.where(np.tri(n, dtype=bool), 1.0, s[..., None, :])
+    beyond = xp.where(xp.tri(n, dtype=bool), 1.0, s[..., None, :])
     beyond = xp.concatenate([xp.ones_like(beyond[..., :1]), beyond], axis=-1)
     between = xp.cumprod(beyond, axis=-1)[..., :-1]
     pairs = xp.triu(before[..., :, None] * between * after[..., None, :], 1)
@@ -177,7 +182,7 @@ def _slope(xp: Any, x: Array, h: Array) -> Array:
         _, pairs = _products(xp, s)
         turned = xp.swapaxes(u, -1, -2) @ h @ xp.swapaxes(v, -1, -2)
         along = (pairs @ xp.diagonal(turned, 0, -2, -1)[..., None])[..., 0]
-        inner = along[..., None] * np.eye(s.shape[-1], dtype=x.dtype) - pairs * xp.swapaxes(
+        inner = along[..., None] * xp.eye(s.shape[-1], dtype=x.dtype) - pairs * xp.swapaxes(
             turned, -1, -2
         )
         return sign * (u @ inner @ v)
@@ -185,7 +190,7 @@ def _slope(xp: Any, x: Array, h: Array) -> Array:
     return _computed("det", slope, x, h)
 
 
-@primitive(rows=ROWS, vjp=(lambda g, out, x: _slope(x, g),))
+@primitive(rows=_ROWS, vjp=(lambda g, out, x: _slope(x, g),))
 def _cofactor(xp: Any, x: Array) -> Array:
     """The derivative of det: det(x) · x⁻ᵀ where there is an inverse, and its limit where not."""
 
@@ -198,7 +203,7 @@ def _cofactor(xp: Any, x: Array) -> Array:
 
 
 @primitive(
-    rows=ROWS,
+    rows=_ROWS,
     vjp=(lambda g, out, x: expand_dims(g, (-2, -1)) * _cofactor(x),),
     canonical=_square("det"),
     kinks=(Kink((((1.0, 0.0), (0.0, 0.0)),), (((0.0, 0.0), (0.0, 1.0)),)),),
@@ -218,7 +223,7 @@ def _logabsdet_vjp(g: Any, out: Any, x: Any) -> Any:
     return expand_dims(g, (-2, -1)) * swapaxes(inv(safe), -1, -2)
 
 
-@primitive(rows=ROWS, vjp=(_logabsdet_vjp,), canonical=_square("slogdet"))
+@primitive(rows=_ROWS, vjp=(_logabsdet_vjp,), canonical=_square("slogdet"))
 def _logabsdet(xp: Any, x: Array) -> Array:
     return _computed("slogdet", lambda x: xp.linalg.slogdet(x)[1], x)
 
@@ -247,7 +252,7 @@ def _cholesky_vjp(g: Any, out: Any, x: Any) -> Any:
     return 0.5 * (half + swapaxes(half, -1, -2))
 
 
-@primitive(rows=ROWS, vjp=(_cholesky_vjp,), canonical=_square("cholesky"))
+@primitive(rows=_ROWS, vjp=(_cholesky_vjp,), canonical=_square("cholesky"))
 def cholesky(xp: Any, x: Array) -> Array:
     """The lower triangular y with y @ yᵀ = x, of symmetric positive definite (\\*batch, n, n).
 
