@@ -286,7 +286,8 @@ class Tensor:
                 "item assignment",
                 "a new tensor",
                 "x[...] = value, which would change values that backward may need",
-                "ops.where(mask, value, x) selects; ops.scatter_rows(values, ids, size) places",
+                "ops.index_set(x, index, value) and ops.index_add(x, index, value) give one, "
+                "and ops.where(mask, value, x) selects",
             )
         )
 

@@ -12,16 +12,20 @@ from typing import TYPE_CHECKING, Any
 from tinygrad_sparse.backend import register
 from tinygrad_sparse.tensor import Tensor
 
-from . import elementwise, linalg, recorded, reduce, rows, shape
+from . import elementwise, index, join, linalg, recorded, reduce, rows, segment, shape, sorting
 
 if TYPE_CHECKING:
     from .elementwise import *
+    from .index import *
+    from .join import *
     from .linalg import *
     from .reduce import *
     from .rows import *
+    from .segment import *
     from .shape import *
+    from .sorting import *
 
-MODULES = (elementwise, shape, reduce, linalg, rows)
+MODULES = (elementwise, shape, reduce, linalg, rows, index, join, sorting, segment)
 
 
 def declared(module: ModuleType) -> dict[str, Any]:

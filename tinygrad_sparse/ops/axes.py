@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
 
 from tinygrad_sparse.errors import ShapeError, explain
 
@@ -25,3 +28,8 @@ def canonical_axes(op: str, axis: Axes, ndim: int) -> tuple[int, ...]:
     if len(set(positive)) < len(positive):
         raise ShapeError(explain(op, "each axis once", repr(axis)))
     return positive
+
+
+def as_array(x: Any) -> Any:
+    """`x` as something with a shape: lists and numbers as arrays, all else as it is."""
+    return x if hasattr(x, "shape") else np.asarray(x)
