@@ -8,6 +8,7 @@ which is why VJPs cost no more than the arithmetic in them.
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from operator import attrgetter
@@ -18,7 +19,7 @@ import numpy as np
 from tinygrad_sparse.backend import Array, adapter_of, adapter_of_type, as_operand, describe
 from tinygrad_sparse.errors import ShapeError, TapeError, explain
 from tinygrad_sparse.rules import Kink, RowRule, Shape, ids_of, places_of
-from tinygrad_sparse.slices import Gradient, IndexedSlices, rows_of
+from tinygrad_sparse.slices import Gradient, IndexedSlices, coarser, rows_of
 from tinygrad_sparse.tape import state, user_line
 from tinygrad_sparse.tensor import Tensor, constant
 
@@ -318,17 +319,25 @@ def pull(
     """Cotangents of the `wanted` args from `g`, the cotangent of `out`; None where not wanted.
 
     A row-sparse `g` goes by the op's row rule: the same VJPs run on the touched rows alone. Where
-    there is no rule, or it does not hold for these shapes, ``densify(g)`` decides.
+    the rule does not hold for rows of this size, larger ones are tried; where there is none that
+    does, ``densify(g)`` decides.
     """
     static = static or {}
     if type(g) is IndexedSlices:
         rule, shapes = op.rows, [tuple(getattr(a, "shape", ())) for a in args]
-        if rule is not None and (roles := rule.roles(g.lead, g.shape, shapes, static)) is not None:
+        for lead in range(g.lead, 0, -1):
+            if rule is None or (roles := rule.roles(lead, g.shape, shapes, static)) is None:
+                continue
+            rows = coarser(g, lead)
+            if rows is not g and len(rows.indices) == math.prod(g.shape[:lead]):
+                g = rows.values.reshape(g.shape)  # every row, once: dense as it is
+                break
             pull_by = _reindex if rule.kind == "reindexed" else _pull_rows
-            cotangents = pull_by(op, g, out, args, wanted, static, roles)
+            cotangents = pull_by(op, rows, out, args, wanted, static, roles)
             if cotangents is not None:
                 return cotangents
-        g = densify(g)
+        else:
+            g = densify(g)
     return [
         fit(op, k, f(g, out, *args, **static), args[k], out)
         if wanted[k] and (f := op.vjp_of(k)) is not None

@@ -13,8 +13,9 @@ the output. That is all a rule says:
 
 Also here: `Kink`, the other thing that a declaration says in data.
 
-An op without a rule turns the gradient dense: noted on the tape, never silent. So does a rule
-that answers None, which means "not row by row for these shapes".
+A rule that answers None means "not row by row for these shapes". Rows addressed by several axes are
+then filled up to larger ones, and the rule is asked again. An op without a rule, or with one that
+refuses whole rows of the first axis, turns the gradient dense: noted on the tape, never silent.
 """
 
 from __future__ import annotations

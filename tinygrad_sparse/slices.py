@@ -292,6 +292,24 @@ def finer(g: IndexedSlices, lead: int) -> IndexedSlices:
     return rows_of(indices, g.values.reshape((len(indices), *g.shape[lead:])), g.shape, lead)
 
 
+def coarser(g: IndexedSlices, lead: int) -> IndexedSlices:
+    """The same gradient, coalesced, in the larger rows that `lead` axes address.
+
+    A row that was touched in part is filled up with zeros: what it holds is what the touched rows
+    of that size hold, whatever the rest of the array is.
+    """
+    if g.lead == lead:
+        return g
+    inner, row = math.prod(g.shape[lead : g.lead]), g.shape[lead:]
+    if not inner or not len(g.indices):
+        return rows_of(g.indices[:0], g.values.reshape(-1)[:0].reshape((0, *row)), g.shape, lead)
+    rows, place = np.unique(g.indices // inner, return_inverse=True)
+    parts = adapter_of(g.values).scatter_rows(
+        place.reshape(-1) * inner + g.indices % inner, g.values, len(rows) * inner
+    )
+    return rows_of(rows, parts.reshape((len(rows), *row)), g.shape, lead)
+
+
 def blocks(indices: Array, size: int) -> Array:
     """The ids of the `size` small rows that each large row is cut into."""
     return indices if size == 1 else (indices[:, None] * size + np.arange(size)).reshape(-1)
