@@ -19,6 +19,7 @@ from . import numpy as numpy_adapter
 Array = Any  # an ndarray of whichever library holds the data; a Tensor where second order runs
 
 _ADAPTERS: dict[type, Any] = {np.ndarray: numpy_adapter}
+_INT64, _UINT64 = np.dtype(np.int64), np.dtype(np.uint64)
 _PLAIN = frozenset({np.ndarray, float, int, bool})  # operands that an op may take as they are
 
 
@@ -61,12 +62,25 @@ def describe(x: Array) -> str:
     return f"{x.dtype} {tuple(x.shape)}" if hasattr(x, "dtype") else repr(x)
 
 
+def are_row_ids(ids: Any, size: int) -> bool:
+    """True if `ids` is an int64 NumPy array in [0, size) already; False means: ask `row_ids`.
+
+    One comparison, of unsigned numbers, sees ids that are too large and negative ones.
+    """
+    if type(ids) is not np.ndarray or ids.dtype is not _INT64 or not ids.size:
+        return False
+    unsigned = ids.view(_UINT64)
+    return unsigned.item(unsigned.argmax()) < size
+
+
 def row_ids(op: str, ids: Any, size: int, context: str = "") -> Array:
     """`ids` as int64 in [0, size), negative ones counted from the end; any rank, any integer dtype.
 
     Raises RowIndexError for anything else, before the caller has recorded or changed a thing. Ids
     never pass through a float: float32 cannot tell row 16,777,216 from 16,777,217.
     """
+    if are_row_ids(ids, size):
+        return ids
     ids = np.asarray(ids) if type(ids) not in _ADAPTERS else ids
     if ids.dtype.kind not in "iu":
         if ids.size or ids.dtype != np.float64:  # NumPy makes [] float64; no id is lost in it

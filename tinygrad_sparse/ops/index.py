@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tinygrad_sparse.backend import Array, adapter_of, describe, row_ids
+from tinygrad_sparse.backend import Array, adapter_of, are_row_ids, describe, row_ids
 from tinygrad_sparse.errors import DtypeError, RowIndexError, ShapeError, explain
 from tinygrad_sparse.primitive import composite, primitive
 from tinygrad_sparse.rules import members, reindexed
@@ -111,6 +111,10 @@ def _parts(op: str, x: Any, index: Any) -> tuple[Any, list[Any]]:
                 raise RowIndexError(explain(op, wanted, f"{part.shape} for an array {shape}"))
             parts += part.nonzero() if size else [np.arange(int(part))]
             full += [] if size else [1]
+        elif type(part) is int and 0 <= part < shape[axis]:
+            parts.append(part)
+        elif are_row_ids(part, shape[axis]) and part.ndim:
+            parts.append(part)
         else:
             ids = row_ids(op, part, shape[axis], f", axis {axis} of {shape}")
             parts.append(ids if ids.ndim else int(ids))
@@ -126,13 +130,7 @@ def _ids(op: str, parts: list[Any], end: int, shape: Shape) -> tuple[Array, int]
     """
     picks = [k for k, part in enumerate(parts) if type(part) in (int, np.ndarray)]
     apart = len(picks) > 0 and picks[-1] - picks[0] + 1 != len(picks)
-    try:
-        together = np.broadcast_shapes(*[np.shape(parts[k]) for k in picks])
-    except ValueError:
-        got = ", ".join(str(np.shape(parts[k])) for k in picks)
-        raise RowIndexError(
-            explain(op, "index arrays that broadcast together", f"shapes {got}")
-        ) from None
+    together = _together(op, [part.shape for part in parts if type(part) is np.ndarray])
     others: list[int] = []  # sizes of the axes that slices and None give
     front = 0  # how many of them stand before the axes of the arrays
     places: list[tuple[int | None, Array]] = []  # along each axis; which of `others` it varies by
@@ -145,16 +143,31 @@ def _ids(op: str, parts: list[Any], end: int, shape: Shape) -> tuple[Array, int]
             places.append((len(others), np.arange(*part.indices(shape[len(places)]))))
             others.append(len(places[-1][1]))
         elif part is not ...:
-            places.append((None, np.asarray(part)))
-    flat: Array = np.zeros((), np.int64)
+            places.append((None, part))
+    flat: Any = None
     for n, (along, place) in zip(shape, places, strict=False):
         if along is None:
             behind = len(others) - front
         else:
             behind = len(others) - 1 - along + (len(together) if along < front else 0)
-        flat = flat * n + place.reshape(place.shape + (1,) * behind)
+        if behind and type(place) is not int:
+            place = place.reshape(place.shape + (1,) * behind)
+        flat = place if flat is None else flat * n + place
     result = (*others[:front], *together, *others[front:])
-    return np.broadcast_to(flat, result), len(places)
+    if len(places) > 1 and np.shape(flat) == result:
+        return np.asarray(flat), len(places)
+    return np.broadcast_to(flat, result).copy(), len(places)
+
+
+def _together(op: str, shapes: list[Shape]) -> Shape:
+    """The shape of index arrays that broadcast together."""
+    if len(set(shapes)) < 2:
+        return shapes[0] if shapes else ()
+    try:
+        return np.broadcast_shapes(*shapes)
+    except ValueError:
+        wanted, got = "index arrays that broadcast together", ", ".join(map(str, shapes))
+        raise RowIndexError(explain(op, wanted, f"shapes {got}")) from None
 
 
 # -- assignment to items, as a function ----------------------------------------------------------

@@ -9,18 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from tinygrad_sparse.backend import Array, adapter_of, row_ids
+from tinygrad_sparse.backend import Array, adapter_of, are_row_ids, row_ids
 from tinygrad_sparse.errors import ShapeError, explain
 from tinygrad_sparse.primitive import composite, primitive
 from tinygrad_sparse.rules import members, reindexed
 from tinygrad_sparse.slices import IndexedSlices, rows_of
-from tinygrad_sparse.tensor import unwrap
+from tinygrad_sparse.tensor import Tensor, unwrap
 
 from .axes import as_array, canonical_axes
 from .shape import reshape
-
-_INT64 = np.dtype(np.int64)
-_highest = np.maximum.reduce
 
 
 def _take_vjp(g: Any, out: Any, x: Any, ids: Array, *, lead: int = 1) -> IndexedSlices:
@@ -59,30 +56,27 @@ def take(x: Any, ids: Any, axis: int | None = 0) -> Any:
     Along another axis, what that axis addresses; with axis=None, elements of the flattened x. (The
     default is 0, where NumPy's is None.) The gradient of x is IndexedSlices of exactly what was
     looked up, ``lead=axis + 1``. Raises RowIndexError for ids outside [-V, V) and for ids that are
-    not integers, before anything is recorded.
+    not integers, before anything is recorded. The ids are copied: their array may be filled anew.
 
     >>> import numpy as np
     >>> take(np.array([[1.0], [2.0], [3.0]]), [2, 0]).ravel()
     array([3., 1.])
     """
+    shape = x._data.shape if type(x) is Tensor else np.shape(x)
+    if axis == 0 and shape and are_row_ids(ids, shape[0]):  # the short way of most lookups
+        return _take(x, ids.copy())
     x = as_array(x)
     if axis is None:
-        x, axis = reshape(x, -1), 0
-    shape = x.shape
+        x, axis, shape = reshape(x, -1), 0, (x.size,)
     if not shape:
         raise ShapeError(explain("take", "a table with rows", "a 0-d array"))
-    if axis == 0:
-        # The path of every lookup. One comparison of unsigned numbers finds ids that are too large
-        # and negative ones; a copy, so that the caller may fill their array anew before backward.
-        if type(ids) is np.ndarray and ids.dtype is _INT64 and ids.size:
-            mine = ids.copy()
-            if _highest(mine.view(np.uint64), None) < shape[0]:
-                return _take(x, mine)
-        return _take(x, row_ids("take", unwrap(ids), shape[0], f", table {tuple(shape)}"))
     (axis,) = canonical_axes("take", axis, len(shape))
     n = shape[axis]
-    ids = row_ids("take", unwrap(ids), n, f", axis {axis} of {tuple(shape)}")
-    before = tuple(shape[:axis])
+    where = f"axis {axis} of {shape}" if axis else f"table {shape}"
+    ids = row_ids("take", unwrap(ids), n, f", {where}")
+    if axis == 0:
+        return _take(x, ids)
+    before = shape[:axis]
     starts = np.arange(math.prod(before)).reshape(before + (1,) * ids.ndim) * n
     return _take_at(x, starts + ids, lead=axis + 1)
 
@@ -162,4 +156,4 @@ def scatter_rows(values: Any, ids: Any, size: int) -> Any:
                 f"values {tuple(values.shape)} and ids {rows.shape}",
             )
         )
-    return _scatter_rows(values, rows, size=size)
+    return _scatter_rows(values, rows.copy(), size=size)

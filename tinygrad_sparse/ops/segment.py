@@ -53,7 +53,7 @@ def _segments(op: str, x: Any, ids: Any, num_segments: int) -> tuple[Any, Array]
     if rows.ndim == 0 or tuple(x.shape[: rows.ndim]) != rows.shape:
         got = f"x {tuple(x.shape)} and ids {rows.shape}"
         raise ShapeError(explain(op, "x (*n, *row) and ids (*n)", got))
-    return (x if rows.ndim == 1 else reshape(x, (rows.size, *x.shape[rows.ndim :]))), rows.ravel()
+    return (x if rows.ndim == 1 else reshape(x, (rows.size, *x.shape[rows.ndim :]))), rows.flatten()
 
 
 def segment_sum(x: Any, ids: Any, num_segments: int) -> Any:
