@@ -232,49 +232,62 @@ def _binary(op: Primitive) -> Callable[..., Any]:
 def _general(
     op: Primitive, arity: int, static_names: list[str], canonical: Callable[..., Any] | None
 ) -> Callable[..., Any]:
+    kernels, name, known = op.kernels, op.name, frozenset(static_names)
     may_densify = op.rows is None or op.rows.kind != "elementwise"
 
     def call(*args: Any, **static: Any) -> Any:
         if op.variadic:
             if not args or isinstance(args[0], Tensor) or not isinstance(args[0], Sequence):
                 got = type(args[0]).__name__ if args else "nothing"
-                raise ShapeError(explain(op.name, "a sequence of arrays", got))
+                raise ShapeError(explain(name, "a sequence of arrays", got))
             given, rest = tuple(args[0]), args[1:]
         else:
             given, rest = args[:arity], args[arity:]
         if rest:
             static = {**dict(zip(static_names, rest, strict=False)), **static}
-        if len(given) < arity or len(rest) > len(static_names) or set(static) - set(static_names):
-            raise TypeError(f"{op.name}: arguments do not fit {op.name}{_signature(call)}")
-        data: tuple[Any, ...] = tuple(
-            x._data if type(x) is Tensor else as_operand(op.name, x) for x in given
-        )
+        if len(given) < arity or len(rest) > len(static_names) or not known.issuperset(static):
+            raise TypeError(f"{name}: arguments do not fit {name}{_signature(call)}")
+        tensors: list[Tensor] = []
+        values: list[Any] = []
+        nodes: list[int] = []
+        for x in given:
+            if type(x) is Tensor:
+                tensors.append(x)
+                values.append(x._data)
+                nodes.append(x._node)
+            else:
+                values.append(as_operand(name, x))
+                nodes.append(0)
+        data = tuple(values)
         if canonical is not None:
             data, static = canonical(*data, **static)
-        array = next((type(a) for a in data if hasattr(a, "shape")), float)
+        array: type = float
+        for a in data:
+            if type(a) not in _PLAIN and hasattr(a, "shape"):
+                array = type(a)
+                break
         try:
-            out = op.kernels[array](*data, **static)
+            out = kernels[array](*data, **static)
         except ValueError:
             _refuse_shapes(op, data)
             raise
-        if not any(type(x) is Tensor for x in given):
+        if not tensors:
             return out
         if type(out) is not array:
             out = adapter_of(data[0]).asarray(out)
-        nodes = tuple([x._node if type(x) is Tensor else 0 for x in given])
         tape = state.tape
         if tape is None or not any(nodes) or out.dtype.kind != "f":
             return constant(out)
-        for x, node in zip(given, nodes, strict=False):
-            if node < 0:
+        for x in tensors:
+            if x._node < 0:
                 tape._adopt(x)
-            elif node and x._tape is not tape:
+            elif x._node and x._tape is not tape:
                 _refuse_foreign(op, x)
         line = user_line() if may_densify else None
         entries = tape._entries
         z = object.__new__(Tensor)
         z._data, z._node, z._tape = out, len(entries), tape
-        entries.append((op, out, data, nodes, static or None, line))
+        entries.append((op, out, data, tuple(nodes), static or None, line))
         return z
 
     return call
