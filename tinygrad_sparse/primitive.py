@@ -97,7 +97,7 @@ def primitive(
         if ufunc is None and kernel is None:
             parameters = parameters[1:]  # xp is the engine's
         static_names = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
-        arity = len(parameters) - len(static_names)
+        arity = 0 if variadic else len(parameters) - len(static_names)
         if kernel is not None:
             kernels = Kernels(attrgetter(kernel))
         elif ufunc is not None:

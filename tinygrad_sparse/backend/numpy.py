@@ -39,12 +39,11 @@ def rng(seed: int) -> np.random.Generator:
 
 def take_rows(table: np.ndarray, rows: np.ndarray, lead: int = 1) -> np.ndarray:
     """``table[rows]``; `rows` of any rank, ids into the first `lead` axes flattened."""
-    if lead == 1:
-        return table.take(rows, axis=0)
-    if table.flags.c_contiguous:
-        size = math.prod(table.shape[:lead])
-        return table.reshape((size, *table.shape[lead:])).take(rows, axis=0)
-    return table[np.unravel_index(rows, table.shape[:lead])]  # to flatten it would copy all of it
+    if not table.flags.c_contiguous:  # `take` and `reshape` would copy all of it
+        return table[np.unravel_index(rows, table.shape[:lead])]
+    if lead > 1:
+        table = table.reshape((math.prod(table.shape[:lead]), *table.shape[lead:]))
+    return table.take(rows, axis=0)
 
 
 def sum_duplicates(rows: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

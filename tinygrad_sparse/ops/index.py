@@ -74,6 +74,10 @@ def _is_mask(part: Any) -> bool:
     return type(part) is np.ndarray and part.dtype.kind == "b"
 
 
+_READY = frozenset({int, slice, np.ndarray})
+_PICKS = frozenset({int, np.ndarray})
+
+
 def _parts(op: str, x: Any, index: Any) -> tuple[Any, list[Any]]:
     """An index as one part an axis, an int in range, a slice or an id array; and None for new axes.
 
@@ -82,12 +86,16 @@ def _parts(op: str, x: Any, index: Any) -> tuple[Any, list[Any]]:
     NumPy holds arrays on both sides of it to be no neighbours.
     """
     shape = tuple(x.shape)
-    given = [
-        part if part is None or part is ... or type(part) in (int, slice) else _as_ids(op, part)
-        for part in (index if isinstance(index, tuple) else (index,))
-    ]
-    used = sum(p.ndim if _is_mask(p) else p is not None and p is not ... for p in given)
-    dots = sum(part is ... for part in given)
+    given: list[Any] = []
+    used = dots = 0
+    for part in index if isinstance(index, tuple) else (index,):
+        if part is ...:
+            dots += 1
+        elif part is not None:
+            if type(part) not in _READY:
+                part = _as_ids(op, part)
+            used += part.ndim if _is_mask(part) else 1
+        given.append(part)
     if used > len(shape) or dots > 1:
         wanted = f"at most {len(shape)} indices and one ellipsis for shape {shape}"
         raise RowIndexError(explain(op, wanted, f"{used} indices and {dots} ellipses"))
@@ -128,7 +136,7 @@ def _ids(op: str, parts: list[Any], end: int, shape: Shape) -> tuple[Array, int]
 
     The ids have the shape that the picked part of the result has.
     """
-    picks = [k for k, part in enumerate(parts) if type(part) in (int, np.ndarray)]
+    picks = [k for k, part in enumerate(parts) if type(part) in _PICKS]
     apart = len(picks) > 0 and picks[-1] - picks[0] + 1 != len(picks)
     together = _together(op, [part.shape for part in parts if type(part) is np.ndarray])
     others: list[int] = []  # sizes of the axes that slices and None give
@@ -240,7 +248,7 @@ def _placed(op: str, f: Any, x: Any, index: Any, values: Any, once: bool) -> Any
     picked = [
         k
         for k, part in enumerate(parts)
-        if type(part) in (int, np.ndarray) or (type(part) is slice and part != ALL)
+        if type(part) in _PICKS or (type(part) is slice and part != ALL)
     ]
     end = 1 + (picked[-1] if picked else parts.index(ALL))
     ids, lead = _ids(op, parts, end, shape)
