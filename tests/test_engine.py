@@ -34,6 +34,18 @@ def test_a_chain_of_100_000_ops_runs_backward_and_is_dropped_without(collect):
         gc.enable()
 
 
+def test_coalesced_slices_are_freed_without_the_collector():
+    gc.disable()
+    try:
+        for ids in ([0, 2], [2, 0, 2]):
+            g = ts.IndexedSlices(ids, np.ones((len(ids), 2)), (4, 2))
+            values = weakref.ref(g.coalesce().values)
+            del g
+            assert values() is None
+    finally:
+        gc.enable()
+
+
 def test_2_to_the_60_paths():
     x = ts.parameter(np.array(1.0))
     with ts.Tape():

@@ -49,6 +49,13 @@ def test_no_rows_stay_no_rows():
     assert coarser(ts.IndexedSlices([], np.zeros(0), (5, 0), lead=2), 1).to_dense().size == 0
 
 
+def test_rows_of_no_elements_join_a_dense_gradient():
+    W = ts.parameter(np.ones((5, 0)))
+    with ts.Tape() as tape:
+        loss = W[[1, 1]].sum() + (W * 2.0).sum()
+    assert tape.backward(loss)[W].shape == (5, 0)
+
+
 def test_elements_of_a_few_rows_become_these_rows_and_no_others():
     W = ts.parameter(np.random.default_rng(0).normal(size=(1000, 8)))
     with ts.Tape(densify="raise") as tape:

@@ -32,7 +32,7 @@ class IndexedSlices:
     (array([0, 2]), array([2., 0., 4., 0.]))
     """
 
-    __slots__ = ("_limit", "_merged", "_parts", "lead", "shape")
+    __slots__ = ("_limit", "_merged", "_once", "_parts", "lead", "shape")
     __array_ufunc__ = None  # an array on the left of an operator defers to us
     __array_priority__ = 1000
 
@@ -61,7 +61,8 @@ class IndexedSlices:
         self._parts = parts
         self.shape = shape
         self.lead = lead
-        self._merged: IndexedSlices | None = None
+        self._once = False  # known to be sorted and unique; not said by a reference to itself, for
+        self._merged: IndexedSlices | None = None  # a cycle would keep the values until collected
         self._limit = math.prod(shape[:lead])
 
     # -- what it holds -----------------------------------------------------------------------
@@ -108,7 +109,7 @@ class IndexedSlices:
     def is_coalesced(self) -> bool:
         """True if the ids are sorted and each occurs once."""
         indices = self.indices
-        return self._merged is self or bool((indices[1:] > indices[:-1]).all())
+        return self._once or bool((indices[1:] > indices[:-1]).all())
 
     def __repr__(self) -> str:
         rows = sum(len(r) for r, _ in self._parts)
@@ -132,12 +133,11 @@ class IndexedSlices:
         if self._merged is None:
             indices, values = self.indices, self.values
             if self.is_coalesced:
-                self._merged = self
-            else:
-                rows, sums = adapter_of(values).sum_duplicates(indices, values)
-                merged = rows_of(rows, sums, self.shape, self.lead)
-                merged._merged = merged
-                self._merged = merged
+                self._once = True
+                return self
+            rows, sums = adapter_of(values).sum_duplicates(indices, values)
+            self._merged = rows_of(rows, sums, self.shape, self.lead)
+            self._merged._once = True
         return self._merged
 
     def to_dense(self) -> Array:
@@ -269,7 +269,7 @@ def accumulate(total: Gradient, g: Gradient, owned: bool) -> Gradient:
     if not owned:
         total = total._map(lambda v: v)
     total._parts.extend(g._parts)
-    total._merged = None
+    total._merged, total._once = None, False
     if sum(len(r) for r, _ in total._parts) > total._limit:
         merged = total.coalesce()
         total._parts, total._merged = list(merged._parts), None
@@ -280,7 +280,7 @@ def accumulate(total: Gradient, g: Gradient, owned: bool) -> Gradient:
 def add_rows(dense: Array, g: IndexedSlices) -> Array:
     """`dense` with the rows of `g` added: in place for an array that the caller owns."""
     values = g.values
-    flat = dense.reshape((-1, *g.shape[g.lead :]))
+    flat = dense.reshape((math.prod(g.shape[: g.lead]), *g.shape[g.lead :]))
     return adapter_of(values).scatter_add_rows(flat, g.indices, values).reshape(g.shape)
 
 

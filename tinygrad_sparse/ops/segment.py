@@ -13,8 +13,8 @@ import numpy as np
 
 from tinygrad_sparse.backend import Array, adapter_of, row_ids
 from tinygrad_sparse.errors import ShapeError, explain
-from tinygrad_sparse.primitive import primitive
-from tinygrad_sparse.rules import RowRule, members, reindexed
+from tinygrad_sparse.primitive import composite, primitive
+from tinygrad_sparse.rules import Kink, RowRule, members, reindexed
 from tinygrad_sparse.slices import IndexedSlices, rows_of
 from tinygrad_sparse.tensor import unwrap
 
@@ -104,6 +104,15 @@ def _segment_max(xp: Any, x: Array, ids: Array, *, size: int) -> Array:
     return adapter_of(x).max_rows(ids, x, size)
 
 
+@composite(
+    kinks=(
+        Kink(
+            ((2.0, 1.0, 2.0, 5.0),),
+            ((0.5, 0.0, 0.5, 1.0),),
+            {"ids": (0, 0, 0, 1), "num_segments": 2},
+        ),
+    )
+)
 def segment_max(x: Any, ids: Any, num_segments: int) -> Any:
     """For each id the largest of its rows, element by element, as `segment_sum`.
 
