@@ -63,7 +63,6 @@ IDS = [  # the ids, and what take and cross_entropy say of them
 
 LOOKUPS = {
     "take": (lambda W, ids: ops.take(W, ids), "take", 5, ", table (5, 2)"),
-    "W[ids]": (lambda W, ids: W[ids], "take", 5, ", table (5, 2)"),
     "targets": (lambda W, ids: nn.cross_entropy(W, ids), "cross_entropy", 2, ", scores (5, 2)"),
     "scatter_rows": (lambda W, ids: ops.scatter_rows(W, ids, 5), "scatter_rows", 5, ""),
 }
@@ -74,8 +73,6 @@ LOOKUPS = {
 def test_bad_ids(lookup, op, V, context, ids, message):
     W = ts.parameter(np.ones((5, 2)))
     wanted = text(f"{op}: {message.format(V=V, context=context)}")
-    if type(ids) is int and op == "take":  # W[7] is an index, not a lookup
-        lookup = ops.take
     with ts.Tape() as tape:
         with pytest.raises(RowIndexError, match=wanted):
             lookup(W, ids)
@@ -83,7 +80,21 @@ def test_bad_ids(lookup, op, V, context, ids, message):
     step(W, optim.SGD([W], lr=0.5))
 
 
+INDEX = ", axis 0 of (5, 2)"
 CALLS = {
+    # -- W[ids] ----------------------------------------------------------------------------------
+    "W[5]": (lambda W: W[[1, 5]], RowIndexError,
+             "take: expected ids in [0, 5), got 5 at position 1 (ids int64 (2,), table (5, 2))."),
+    "W[float]": (lambda W: W[[1.0, 2.0]], RowIndexError,
+                 f"take: expected integer ids, got float64 (2,), table (5, 2). {INT}"),
+    "W[a float]": (lambda W: W[np.float32(1)], RowIndexError,
+                   f"getitem: expected integer ids, got float32 (){INDEX}. {INT}"),
+    "W[text]": (lambda W: W["ab"], RowIndexError,
+                f"getitem: expected integer ids, got <U2 (){INDEX}. {INT}"),
+    "W[ragged]": (lambda W: W[[[1], [2, 3]]], RowIndexError,
+                  "getitem: expected an array of ids, got the ragged [[1], [2, 3]]."),
+    "W[a short mask]": (lambda W: W[[True, False]], RowIndexError,
+                        "getitem: expected a mask of shape (5,), got (2,) for an array (5, 2)."),
     # -- shapes ----------------------------------------------------------------------------------
     "add": (lambda W: W + np.ones(3), ShapeError,
             "add: expected shapes that fit together, got float64 (5, 2), float64 (3,)."),
@@ -147,9 +158,11 @@ CALLS = {
     "max of nothing": (lambda W: ts.parameter(np.ones((0, 2))).max(), ShapeError,
                        "max: expected at least one element, got shape (0, 2), axis None."),
     "a row too many": (lambda W: W[0, 0, 0], RowIndexError,
-                       "getitem: expected at most 2 indices, got 3 for (5, 2)."),
+                       "getitem: expected at most 2 indices and one ellipsis for shape (5, 2), got "
+                       "3 indices and 0 ellipses."),
     "an index out of range": (lambda W: W[0, 2], RowIndexError,
-                              "getitem: expected an index in [-2, 2), got 2 for shape (5, 2)."),
+                              "getitem: expected ids in [0, 2), got 2 at position 0 (ids int64 (), axis 1 "
+                              "of (5, 2))."),
     "rows of a number": (lambda W: ops.take(ts.parameter(np.array(1.0)), [0]), ShapeError,
                          "take: expected a table with rows, got a 0-d array."),
     "scatter_rows": (lambda W: ops.scatter_rows(W, [0, 1], 9), ShapeError,
@@ -246,8 +259,8 @@ CALLS = {
                         "'Tensor' object has no attribute 'label'..."),
     "x[i] = y": (lambda W: W.__setitem__(0, 1.0), TapeError,
                  "item assignment: expected a new tensor, got x[...] = value, which would change "
-                 "values that backward may need. Hint: ops.where(mask, value, x) selects; "
-                 "ops.scatter_rows(values, ids, size) places."),
+                 "values that backward may need. Hint: ops.index_set(x, index, value) and "
+                 "ops.index_add(x, index, value) give one, and ops.where(mask, value, x) selects."),
     "x.data[i] = y": (lambda W: W.data.__setitem__(0, 1.0), ValueError,
                       "assignment destination is read-only"),
     "pickle": (lambda W: pickle.dumps(W), TypeError,

@@ -282,12 +282,14 @@ def test_bce_with_logits_by_hand():
     ("loss", "error", "message"),
     [
         (lambda x: nn.cross_entropy(x, [0, 1, 3]), errors.RowIndexError,
-         "cross_entropy: expected ids in [0, 2), got 3 at position 2 (ids int64 (3,), scores (3, 2))."),
+         "cross_entropy: expected ids in [0, 2), got 3 at position 2 (ids int64 (3,), scores "
+         "(3, 2))."),
         (lambda x: nn.cross_entropy(x, [0.0, 1.0, 1.0]), errors.RowIndexError,
-         "cross_entropy: expected integer ids, got float64 (3,), scores (3, 2). Hint: ids.astype(int)."),
+         "cross_entropy: expected integer ids, got float64 (3,), scores (3, 2). Hint: "
+         "ids.astype(int)."),
         (lambda x: nn.cross_entropy(x, [True, False, True]), errors.RowIndexError,
-         "cross_entropy: expected integer ids, got bool (3,), scores (3, 2). Hint: np.flatnonzero(mask) gives "
-         "the rows of a mask."),
+         "cross_entropy: expected integer ids, got bool (3,), scores (3, 2). Hint: "
+         "np.flatnonzero(mask) gives the rows of a mask."),
         (lambda x: nn.cross_entropy(x, [[0], [1], [1]]), errors.ShapeError,
          "cross_entropy: expected targets (3,), got (3, 1)."),
         (lambda x: nn.cross_entropy(x, [0, 1]), errors.ShapeError,

@@ -360,8 +360,8 @@ BIG = 2**21 + 1  # float64 rows of one: a little more than 16 MiB
 
 
 def turns_dense(x, i=0):
-    """A row of the transpose: the gradient of x must be dense."""
-    return ops.transpose(x)[[i]].sum()
+    """A row of the running sums: they need every row above."""
+    return ops.cumsum(x, 0)[[i]].sum()
 
 
 HERE = turns_dense.__code__.co_firstlineno + 2
@@ -372,25 +372,25 @@ def test_the_ledger_names_op_shape_bytes_and_the_users_line(W):
         loss = turns_dense(W) + W[[1]].sum()
     g = t.backward(loss)[W]
     assert t.densified == [
-        ("transpose", (2, 5), 80, f"{__file__}:{HERE}"),
-        ("transpose, added to a dense gradient", (5, 2), 80, f"{__file__}:{HERE}"),
+        ("cumsum", (5, 2), 80, f"{__file__}:{HERE}"),
+        ("cumsum, added to a dense gradient", (5, 2), 80, f"{__file__}:{HERE}"),
     ]
-    assert t.densified[0].op == "transpose" and t.densified[0].nbytes == 80
-    np.testing.assert_array_equal(g[:, 0], [1, 2, 1, 1, 1])
+    assert t.densified[0].op == "cumsum" and t.densified[0].nbytes == 80
+    np.testing.assert_array_equal(g[:, 0], [1, 1, 0, 0, 0])
 
 
 def test_raise_says_what_to_do_and_leaves_the_parameter_alone(W):
     with ts.Tape("raise") as t:
         loss = turns_dense(W)
     message = (
-        "transpose: expected an op that keeps rows apart, got a row-sparse gradient (2, 5), which "
+        "cumsum: expected an op that keeps rows apart, got a row-sparse gradient (5, 2), which "
         f"would become 80 dense bytes at {__file__}:{HERE}. Hint: look the rows up before this op, "
         "f(W[ids]) instead of f(W)[ids], or give the op a row rule; Tape(densify='allow') accepts "
         "the cost."
     )
     with pytest.raises(errors.SparsityError, match=text(message)):
         t.backward(loss)
-    assert [record.op for record in t.densified] == ["transpose"]
+    assert [record.op for record in t.densified] == ["cumsum"]
 
 
 def test_a_custom_op_without_a_row_rule_is_named_with_its_line(W):
@@ -420,7 +420,7 @@ def line_of_last_op():
 def test_a_package_whose_name_begins_like_ours_is_a_user(W):
     space = {"__name__": "tinygrad_sparse_extras", "ops": ops}
     exec(
-        compile("\n\ndef f(x):\n    return ops.transpose(x)[[0]].sum()", "extras.py", "exec"), space
+        compile("\n\ndef f(x):\n    return ops.cumsum(x, 0)[[0]].sum()", "extras.py", "exec"), space
     )
     with ts.Tape("allow") as t:
         loss = space["f"](W)
@@ -443,7 +443,7 @@ def test_a_large_one_warns_once_a_line_whatever_the_number_of_steps(monkeypatch)
     assert warning.category is DensifyWarning
     assert (warning.filename, warning.lineno) == (__file__, HERE)
     assert str(warning.message) == (
-        f"transpose: expected an op that keeps rows apart, got a row-sparse gradient (1, {BIG}), "
+        f"cumsum: expected an op that keeps rows apart, got a row-sparse gradient ({BIG}, 1), "
         f"which would become {8 * BIG:,} dense bytes at {__file__}:{HERE}. Hint: look the rows up "
         "before this op, f(W[ids]) instead of f(W)[ids], or give the op a row rule; "
         "Tape(densify='allow') accepts the cost."

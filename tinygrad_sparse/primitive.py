@@ -8,8 +8,11 @@ which is why VJPs cost no more than the arithmetic in them.
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -23,8 +26,8 @@ from tinygrad_sparse.backend import (
     describe,
 )
 from tinygrad_sparse.errors import ShapeError, TapeError, TinygradSparseError, explain
-from tinygrad_sparse.rules import Kink, RowRule
-from tinygrad_sparse.slices import Gradient, IndexedSlices, rows_of
+from tinygrad_sparse.rules import Kink, RowRule, Shape, elementwise, ids_of, places_of
+from tinygrad_sparse.slices import Gradient, IndexedSlices, coarser, rows_of
 from tinygrad_sparse.tape import Tape, state, user_line
 from tinygrad_sparse.tensor import Tensor, constant
 
@@ -38,7 +41,7 @@ class Kernels(dict[type, Callable[..., Array]]):
         self.resolve = resolve
 
     def __missing__(self, array_type: type) -> Callable[..., Array]:
-        kernel = self[array_type] = self.resolve(adapter_of_type(array_type).xp)
+        kernel = self[array_type] = self.resolve(adapter_of_type(array_type))
         return kernel
 
 
@@ -75,6 +78,7 @@ def primitive(
     vjp: Any,
     rows: RowRule | None = None,
     ufunc: str | None = None,
+    kernel: str | None = None,
     canonical: Callable[..., tuple[tuple[Any, ...], dict[str, Any]]] | None = None,
     variadic: bool = False,
     methods: Sequence[str] = (),
@@ -86,7 +90,8 @@ def primitive(
     `vjp` has one function an argument, ``(g, out, *args, **static) -> cotangent``, or None where no
     gradient flows; it may use operators and `ops`, never `xp`. Un-broadcasting, accumulation and
     the checks of shape and dtype are the engine's. `rows` is the row rule (see `rules`). With
-    `ufunc` the forward is that function of `xp` and the body only holds the docstring.
+    `ufunc` the forward is that function of `xp`, with `kernel` that function of the adapter, and
+    the body only holds the docstring.
     `canonical(*arrays, **static)` validates and returns (args, static) as the rules want them.
     A `variadic` op takes a sequence of arrays; its ``vjp(k)`` makes the VJP of argument k.
     `methods` are put on Tensor; `reflected` is the name for (array op Tensor). `kinks` are points
@@ -103,13 +108,16 @@ def primitive(
 
     def declare(forward: Callable[..., Any]) -> Callable[..., Any]:
         parameters = list(inspect.signature(forward).parameters.values())
-        if ufunc is None:
+        if ufunc is None and kernel is None:
             parameters = parameters[1:]  # xp is the engine's
         static_names = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
-        arity = len(parameters) - len(static_names)
-        kernels = Kernels(
-            (lambda xp: partial(forward, xp)) if ufunc is None else (lambda xp: getattr(xp, ufunc))
-        )
+        arity = 0 if variadic else len(parameters) - len(static_names)
+        if kernel is not None:
+            kernels = Kernels(attrgetter(kernel))
+        elif ufunc is not None:
+            kernels = Kernels(attrgetter(f"xp.{ufunc}"))
+        else:
+            kernels = Kernels(lambda adapter: partial(forward, adapter.xp))
         name = forward.__name__.strip("_")
         op = Primitive(name, kernels, Variadic(vjp) if variadic else vjp, rows, variadic)
         densifies = rows is None or rows.kind == "rowwise"  # then the user's line is recorded
@@ -400,6 +408,10 @@ def _refuse_foreign(op: Primitive, x: Tensor) -> None:
 
 def _refuse_shapes(op: Primitive, data: Sequence[Any]) -> None:
     """Turn NumPy's complaint about shapes into ours; other ValueErrors pass on."""
+    if op.rows is elementwise and len(data) > 1:
+        with suppress(ValueError):
+            np.broadcast_shapes(*[getattr(a, "shape", ()) for a in data])
+            return
     if any(hasattr(a, "shape") for a in data):
         got = ", ".join(describe(a) for a in data)
         wanted = "shapes that fit together" if len(data) > 1 else "a shape that it is defined for"
@@ -423,22 +435,25 @@ def pull(
     """Cotangents of the `wanted` args from `g`, the cotangent of `out`; None where not wanted.
 
     A row-sparse `g` goes by the op's row rule: the same VJPs run on the touched rows alone. Where
-    there is no rule, or it does not hold for these shapes, ``densify(g)`` decides.
+    the rule does not hold for rows of this size, larger ones are tried; where there is none that
+    does, ``densify(g)`` decides.
     """
     static = static or {}
     if type(g) is IndexedSlices:
-        if op.rows is not None:
-            if op.rows.roles is None:
-                cotangents = _reindex(op, g, out, args, wanted, static)
-            else:
-                shapes = [tuple(getattr(a, "shape", ())) for a in args]
-                roles = op.rows.roles(g.lead, g.shape, shapes, static)
-                cotangents = (
-                    None if roles is None else _pull_rows(op, g, out, args, wanted, static, roles)
-                )
+        rule, shapes = op.rows, [tuple(getattr(a, "shape", ())) for a in args]
+        for lead in range(g.lead, 0, -1):
+            if rule is None or (roles := rule.roles(lead, g.shape, shapes, static)) is None:
+                continue
+            rows = coarser(g, lead)
+            if rows is not g and len(rows.indices) == math.prod(g.shape[:lead]):
+                g = rows.values.reshape(g.shape)  # every row, once: dense as it is
+                break
+            pull_by = _reindex if rule.kind == "reindexed" else _pull_rows
+            cotangents = pull_by(op, rows, out, args, wanted, static, roles)
             if cotangents is not None:
                 return cotangents
-        g = densify(g)
+        else:
+            g = densify(g)
     return [
         fit(op, k, f(g, out, *args, **static), args[k], out)
         if wanted[k] and (f := op.vjp[k]) is not None
@@ -454,8 +469,9 @@ def _reindex(
     args: Sequence[Any],
     wanted: Sequence[Any],
     static: dict[str, Any],
+    roles: str,
 ) -> list[Gradient | None] | None:
-    assert op.rows is not None and op.rows.remap is not None
+    assert op.rows is not None
     remap = op.rows.remap
     cotangents: list[Gradient | None] = []
     for k, arg in enumerate(args):
@@ -480,21 +496,42 @@ def _pull_rows(
     roles: str,
 ) -> list[Gradient | None]:
     rows, lead = g.indices, g.lead
-    local = [rows_at(a, rows, lead) if r == "r" else a for a, r in zip(args, roles, strict=True)]
-    n = len(rows)
-    values = g.values.reshape((n, *(1,) * (lead - 1), *g.shape[lead:]))
+    n, row_axes = len(rows), (1,) * (lead - 1)
+    local: list[Any] = []
+    addresses: list[tuple[Array, int] | None] = []  # where an argument's rows are, None if shared
+    for a, role in zip(args, roles, strict=True):
+        address = None if role == "s" else (rows, lead)
+        if role == "b":
+            address = _stretched(rows, tuple(a.shape), g.shape, lead)
+            a = rows_at(a, *address).reshape((n, *row_axes, *a.shape[address[1] :]))
+        elif role == "r":
+            a = rows_at(a, rows, lead)
+        local.append(a)
+        addresses.append(address)
+    values = g.values.reshape((n, *row_axes, *g.shape[lead:]))
     cotangents = pull(op, values, rows_at(out, rows, lead), local, wanted, static, _never)
-    for k, c in enumerate(cotangents):
-        if c is not None and roles[k] == "r":
+    for k, (c, address) in enumerate(zip(cotangents, addresses, strict=True)):
+        if c is not None and address is not None:
+            at, own = address
             shape = tuple(args[k].shape)
-            cotangents[k] = rows_of(rows, c.reshape((n, *shape[lead:])), shape, lead)
+            cotangents[k] = rows_of(at, c.reshape((n, *shape[own:])), shape, own)
     return cotangents
+
+
+def _stretched(rows: Array, shape: Shape, out: Shape, lead: int) -> tuple[Array, int]:
+    """The rows of an argument that rows of the output come from, and how many axes address them.
+
+    Axes along which the argument is stretched have one place.
+    """
+    own = lead - (len(out) - len(shape))
+    places = places_of(rows, out[:lead])[lead - own :]
+    kept = [p if n > 1 else np.zeros_like(p) for p, n in zip(places, shape, strict=False)]
+    return ids_of(kept, shape[:own]), own
 
 
 def rows_at(a: Array, rows: Array, lead: int) -> Array:
     """The touched rows of a saved value, with as many axes as before so that `axis` still holds."""
-    flat = a if lead == 1 else a.reshape((-1, *a.shape[lead:]))
-    taken = adapter_of(a).take_rows(flat, rows)
+    taken = adapter_of(a).take_rows(a, rows, lead)
     return taken if lead == 1 else taken.reshape((len(rows), *(1,) * (lead - 1), *a.shape[lead:]))
 
 

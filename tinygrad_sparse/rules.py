@@ -8,30 +8,42 @@ the output. That is all a rule says:
   that is broadcast along them is shared by all rows.
 - `rowwise("rs")`: letter by letter, r: row i of the output needs row i of this argument;
   s: shared by all rows, so its cotangent sums over the touched ones.
-- `reindexed(...)`: rows move. One function an argument rewrites ids instead of running the VJP.
+- `reindexed(...)`: rows move. One function an argument rewrites ids instead of running the VJP;
+  `moved` is what such a function is mostly made of.
 
 Also here: `Kink`, the other thing that a declaration says in data.
 
-An op without a rule turns the gradient dense: noted on the tape, never silent. So does a rule
-that answers None, which means "not row by row for these shapes".
+A rule that answers None means "not row by row for these shapes". Rows addressed by several axes are
+then filled up to larger ones, and the rule is asked again. An op without a rule, or with one that
+refuses whole rows of the first axis, turns the gradient dense: noted on the tape, never silent.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
+
+import numpy as np
+
+from tinygrad_sparse.backend import Array, adapter_of
+from tinygrad_sparse.slices import IndexedSlices, rows_of
 
 Shape = tuple[int, ...]
 Roles = str | None  # a letter an argument, or None
+Moves = Mapping[int, Callable[[Array], Array]]
 
 
 class RowRule(NamedTuple):
-    """What `primitive(rows=...)` takes. `roles(lead, out, shapes, static)` answers with letters."""
+    """What `primitive(rows=...)` takes. `roles(lead, out, shapes, static)` answers with letters.
+
+    Beside r and s there is b, for an argument that is stretched along some of the row axes only:
+    its row is found by the others.
+    """
 
     kind: str
-    roles: Callable[[int, Shape, list[Shape], dict[str, Any]], Roles] | None = None
-    remap: tuple[Callable[..., Any] | None, ...] | Callable[[int], Callable[..., Any]] | None = None
+    roles: Callable[[int, Shape, list[Shape], dict[str, Any]], Roles]
+    remap: tuple[Callable[..., Any] | None, ...] | Callable[[int], Callable[..., Any]] = ()
     words: str = ""  # for the documentation, where the kind does not say it all
 
     def describe(self) -> str:
@@ -57,10 +69,8 @@ def _broadcast_roles(lead: int, out: Shape, shapes: list[Shape], static: dict[st
         leading = shape[: max(0, len(shape) - len(out) + lead)]  # what lies along out's row axes
         if len(shape) == len(out) and leading == out[:lead]:
             letters += "r"
-        elif all(n == 1 for n in leading):
-            letters += "s"
         else:
-            return None
+            letters += "s" if all(n == 1 for n in leading) else "b"
     return letters
 
 
@@ -100,9 +110,54 @@ def reindexed(*remap: Callable[..., Any] | None, variadic: bool = False) -> RowR
     """
     words = "; ".join(filter(None, (first_line(f) for f in remap if f is not None)))
     moves: Any = remap[0] if variadic else remap
-    return RowRule("reindexed", remap=moves, words=words)
+    return RowRule("reindexed", lambda *_: "", moves, words)
 
 
 def fixed_axes(lead: int, out: Shape, *shapes: Shape, axis: tuple[int, ...], **_: Any) -> bool:
     """if no row axis is among `axis`"""
     return all(a >= lead for a in axis)
+
+
+def places_of(ids: Array, shape: Shape) -> list[Array]:
+    """Flat ids into the axes of `shape`, taken apart: one array of places an axis."""
+    places: list[Array] = []
+    for n in shape[:0:-1]:
+        places.append(ids % n)
+        ids = ids // n
+    return [ids, *reversed(places)]
+
+
+def ids_of(places: Sequence[Array], shape: Shape) -> Array:
+    """Places along the axes of `shape`, put together as flat ids."""
+    ids = places[0]
+    for n, place in zip(shape[1:], places[1:], strict=True):
+        ids = ids * n + place
+    return ids
+
+
+def moved(g: IndexedSlices, shape: Shape, moves: Moves, values: Array) -> IndexedSlices:
+    """`values` at the rows of g, moved to an array of `shape` that has as many row axes.
+
+    ``moves[a](place)`` is where a place along axis a goes; a row that goes to a place outside the
+    new axis is dropped. Axes without an entry stay.
+    """
+    new = places_of(g.indices, g.shape[: g.lead])
+    kept: Any = True
+    for a, move in moves.items():
+        if a < g.lead:
+            new[a] = move(new[a])
+            kept = kept & (new[a] >= 0) & (new[a] < shape[a])
+    if kept is not True and not kept.all():
+        here = np.flatnonzero(kept)
+        new, values = [place[here] for place in new], adapter_of(values).take_rows(values, here)
+    return rows_of(ids_of(new, shape[: g.lead]), values, shape, g.lead)
+
+
+def members(g: IndexedSlices, ids: Array) -> tuple[IndexedSlices, Array, Array]:
+    """g coalesced, the positions of those `ids` that are rows of it, and which row each is."""
+    g = g.coalesce()
+    if not len(g.indices):
+        return g, g.indices, g.indices
+    at = np.minimum(np.searchsorted(g.indices, ids), len(g.indices) - 1)
+    here = np.flatnonzero(g.indices[at] == ids)
+    return g, here, at[here]

@@ -165,6 +165,29 @@ class IndexedSlices:
         """The same rows with values of another dtype."""
         return self._map(lambda v: v.astype(dtype))
 
+    def reshape(self, shape: tuple[int, ...]) -> Gradient:
+        """The same gradient for an array of another shape, with rows as large as fit it.
+
+        A row of one is a block of rows of the other, or becomes a part of one; nothing is padded.
+        An array without axes has no rows: its gradient is dense.
+
+        >>> g = IndexedSlices([1], np.ones((1, 6)), shape=(2, 6))
+        >>> g.reshape((4, 3)).indices, g.reshape((2, 2, 3)).indices
+        (array([2, 3]), array([1]))
+        """
+        shape = tuple(shape)
+        rows = math.prod(self.shape[: self.lead])
+        if not shape:
+            return self.to_dense().reshape(shape)
+        if not rows:
+            return rows_of(self.indices, self.values.reshape((0, *shape[1:])), shape)
+        lead = 1
+        while math.prod(shape[:lead]) % rows:
+            lead += 1
+        block = math.prod(shape[:lead]) // rows
+        indices = blocks(self.indices, block)
+        return rows_of(indices, self.values.reshape((len(indices), *shape[lead:])), shape, lead)
+
     def _map(self, f: Callable[[Array], Array]) -> IndexedSlices:
         new: IndexedSlices = object.__new__(IndexedSlices)
         new._set([(r, f(v)) for r, v in self._parts], self.shape, self.lead)
@@ -286,9 +309,31 @@ def finer(g: IndexedSlices, lead: int) -> IndexedSlices:
     """The same gradient with rows cut smaller, so that `lead` axes address one."""
     if g.lead == lead:
         return g
-    inner = math.prod(g.shape[g.lead : lead])
-    indices = (g.indices[:, None] * inner + np.arange(inner)).reshape(-1)
+    indices = blocks(g.indices, math.prod(g.shape[g.lead : lead]))
     return rows_of(indices, g.values.reshape((len(indices), *g.shape[lead:])), g.shape, lead)
+
+
+def coarser(g: IndexedSlices, lead: int) -> IndexedSlices:
+    """The same gradient, coalesced, in the larger rows that `lead` axes address.
+
+    A row that was touched in part is filled up with zeros: what it holds is what the touched rows
+    of that size hold, whatever the rest of the array is.
+    """
+    if g.lead == lead:
+        return g
+    inner, row = math.prod(g.shape[lead : g.lead]), g.shape[lead:]
+    if not inner or not len(g.indices):
+        return rows_of(g.indices[:0], g.values.reshape(-1)[:0].reshape((0, *row)), g.shape, lead)
+    rows, place = np.unique(g.indices // inner, return_inverse=True)
+    parts = adapter_of(g.values).scatter_rows(
+        place.reshape(-1) * inner + g.indices % inner, g.values, len(rows) * inner
+    )
+    return rows_of(rows, parts.reshape((len(rows), *row)), g.shape, lead)
+
+
+def blocks(indices: Array, size: int) -> Array:
+    """The ids of the `size` small rows that each large row is cut into."""
+    return indices if size == 1 else (indices[:, None] * size + np.arange(size)).reshape(-1)
 
 
 def sealed(g: Gradient) -> Gradient:

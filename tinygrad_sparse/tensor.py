@@ -39,6 +39,13 @@ HABITS = {
     "unsqueeze": "write x[..., None] or ops.expand_dims(x, axis)",
     "numel": "write x.size",
     "tolist": "write x.numpy().tolist()",
+    "gather": "write ops.take_along_axis(x, indices, axis)",
+    "index_select": "write ops.take(x, ids, axis)",
+    "index_add_": "write ops.index_add(x, index, values), which is a new tensor",
+    "index_put_": "write ops.index_set(x, index, values), which is a new tensor",
+    "scatter_add_": "write ops.index_add(x, index, values), which is a new tensor",
+    "masked_fill": "write ops.where(mask, value, x)",
+    "chunk": "write ops.array_split(x, parts, axis)",
 }
 
 # Ufuncs that NumPy calls for its operators, with the Tensor methods for (array op Tensor) and back.
@@ -299,7 +306,8 @@ class Tensor:
                 "item assignment",
                 "a new tensor",
                 "x[...] = value, which would change values that backward may need",
-                "ops.where(mask, value, x) selects; ops.scatter_rows(values, ids, size) places",
+                "ops.index_set(x, index, value) and ops.index_add(x, index, value) give one, "
+                "and ops.where(mask, value, x) selects",
             )
         )
 

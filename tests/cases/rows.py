@@ -1,4 +1,6 @@
-"""Lookups: one row an op and shape."""
+"""Lookups and their transpose: one row an op and shape."""
+
+import numpy as np
 
 from tinygrad_sparse import ops
 from tinygrad_sparse.testing import Case, integers, normal
@@ -8,15 +10,30 @@ CASES = [
     Case(ops.take, [normal(5, 3), integers(2, 4, high=5)], name="ids of rank 2"),
     Case(ops.take, [normal(5, 3), integers(high=5)], name="one id"),
     Case(ops.take, [normal(5, 2, 3), integers(0, high=5)], name="no ids"),
+    Case(ops.take, [normal(5), integers(2, 2, high=5)], name="elements"),
+    Case(ops.take, [normal(5, 4), integers(3, high=4)], name="columns", commutes=(0,),
+         static={"axis": -1}),
+    Case(ops.take, [normal(4, 5, 2), integers(2, 2, high=5)], name="middle, rank 2", commutes=(0,),
+         static={"axis": 1}),
+    Case(ops.take, [normal(5, 3), integers(4, high=15)], name="flat", static={"axis": None}),
+    Case(lambda x, ids: ops.take(ops.transpose(x), ids), [normal(5, 3), integers(4, high=3)],
+         name="take: of a transposed table"),
     Case(lambda x, i, j: x[i][j], [normal(5, 3), integers(6, high=5), integers(4, high=6)],
          name="take: of take"),
+    Case(lambda x, i, j: x[i][:, j], [normal(5, 4), integers(6, high=5), integers(3, high=4)],
+         name="take: columns of rows", commutes=(1,)),
+    Case(ops.take_along_axis, [normal(5, 4), integers(5, 2, high=4)], commutes=(0, 1)),
+    Case(ops.take_along_axis, [normal(5, 4), integers(1, 2, high=4)], name="shared", commutes=(0,)),
+    Case(ops.take_along_axis, [normal(5, 3), integers(6, 3, high=5)], name="axis 0",
+         static={"axis": 0}),
+    Case(ops.take_along_axis, [normal(4, 3, 2), integers(4, 5, 1, high=3)], name="whole rows",
+         commutes=(0, 1), static={"axis": 1}),
+    Case(ops.take_along_axis, [normal(4, 3, 2), integers(4, 1, 2, high=3)], name="middle",
+         commutes=(0, 1), static={"axis": 1}),
+    Case(ops.take_along_axis, [normal(5, 3), integers(4, high=15)], name="flat",
+         static={"axis": None}),
     Case(ops.scatter_rows, [normal(4, 3), integers(4, high=6)], static={"size": 6}),
-    Case(lambda x: x[1:4], [normal(5, 3)], name="getitem: slice"),
-    Case(lambda x: x[::-2, 1], [normal(5, 3)], name="getitem: steps and a column"),
-    Case(lambda x: x[:, None, -1:], [normal(5, 3)], name="getitem: columns", commutes=(0,)),
-    Case(lambda x: x[..., 0], [normal(5, 2, 3)], name="getitem: ellipsis", commutes=(0,)),
-    Case(lambda x: x[3], [normal(5, 3)], name="getitem: integer"),
-    Case(lambda x, ids: x[ids, 1:], [normal(5, 3), integers(4, high=5)],
-         name="getitem: ids, slice"),
-    Case(lambda x: x[3:1:2], [normal(5, 3)], name="getitem: empty"),
+    Case(ops.scatter_rows, [normal(4, 2, 3), lambda rng: np.array([1, 0, 1, 1])],
+         name="repeated ids", static={"size": 5}),
+    Case(ops.scatter_rows, [normal(0, 3), integers(0, high=6)], name="nothing", static={"size": 6}),
 ]  # fmt: skip

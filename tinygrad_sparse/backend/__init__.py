@@ -21,6 +21,7 @@ Array = Any  # an ndarray of whichever library holds the data; a Tensor where se
 _ADAPTERS: dict[type, Any] = {np.ndarray: numpy_adapter}
 ANY = "fiubc"  # kinds of numbers, complex ones among them
 _SCALARS = frozenset({float, int, bool})  # operands that an op takes as they are
+_INT64, _UINT64 = np.dtype(np.int64), np.dtype(np.uint64)
 
 
 def register(array_type: type, adapter: Any) -> None:
@@ -69,6 +70,17 @@ def describe(x: Array) -> str:
     return f"{x.dtype} {tuple(x.shape)}" if hasattr(x, "dtype") else repr(x)
 
 
+def are_row_ids(ids: Any, size: int) -> bool:
+    """True if `ids` is an int64 NumPy array in [0, size) already; False means: ask `row_ids`.
+
+    One comparison, of unsigned numbers, sees ids that are too large and negative ones.
+    """
+    if type(ids) is not np.ndarray or ids.dtype is not _INT64 or not ids.size:
+        return False
+    unsigned = ids.view(_UINT64)
+    return unsigned.item(unsigned.argmax()) < size
+
+
 def row_ids(op: str, ids: Any, size: int, context: str = "") -> Array:
     """`ids` as int64 in [0, size), negative ones counted from the end; any rank, any integer dtype.
 
@@ -77,6 +89,8 @@ def row_ids(op: str, ids: Any, size: int, context: str = "") -> Array:
     changed a thing. Ids never pass through a float: float32 cannot tell row 16,777,216 from
     16,777,217.
     """
+    if are_row_ids(ids, size):
+        return ids.copy()
     fresh = isinstance(ids, (list, tuple))
     if type(ids) not in _ADAPTERS:
         try:

@@ -6,6 +6,7 @@ them again.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -45,9 +46,13 @@ def rng(seed: int) -> np.random.Generator:
     return np.random.default_rng(seed)
 
 
-def take_rows(table: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """``table[rows]``; `rows` of any rank."""
-    return np.take(table, rows, axis=0)
+def take_rows(table: np.ndarray, rows: np.ndarray, lead: int = 1) -> np.ndarray:
+    """``table[rows]``; `rows` of any rank, ids into the first `lead` axes flattened."""
+    if not table.flags.c_contiguous:  # `take` and `reshape` would copy all of it
+        return table[np.unravel_index(rows, table.shape[:lead])]
+    if lead > 1:
+        table = table.reshape((math.prod(table.shape[:lead]), *table.shape[lead:]))
+    return table.take(rows, axis=0)
 
 
 def sum_duplicates(rows: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -95,14 +100,35 @@ def _sum_runs(values: np.ndarray, order: np.ndarray, starts: np.ndarray, wide: A
 
 def scatter_add_rows(table: np.ndarray, rows: np.ndarray, values: np.ndarray) -> np.ndarray:
     """Add `values` to the given rows of `table` in place; repeated rows add up."""
-    rows, values = sum_duplicates(rows, values)
+    rows, values = _each_once(rows, values)
     table[rows] += values
     return table
 
 
 def scatter_rows(rows: np.ndarray, values: np.ndarray, size: int) -> np.ndarray:
     """A new array of `size` rows, zero but for the sum of `values` at `rows`."""
-    return scatter_add_rows(np.zeros((size, *values.shape[1:]), values.dtype), rows, values)
+    table = np.zeros((size, *values.shape[1:]), values.dtype)
+    rows, values = _each_once(rows, values)
+    table[rows] = values
+    return table
+
+
+def _each_once(rows: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """`sum_duplicates`, without the sort where rows ascend: slices and masks give such."""
+    if (rows[1:] > rows[:-1]).all():
+        return rows, values
+    return sum_duplicates(rows, values)
+
+
+def max_rows(rows: np.ndarray, values: np.ndarray, size: int) -> np.ndarray:
+    """A new array of `size` rows: the largest of the values at each, -inf (or the like) if none."""
+    lowest = -np.inf if values.dtype.kind == "f" else np.iinfo(values.dtype).min
+    table = np.full((size, *values.shape[1:]), lowest, values.dtype)
+    if len(rows):
+        order = np.argsort(rows, kind="stable")
+        unique, starts = np.unique(rows[order], return_index=True)
+        table[unique] = np.maximum.reduceat(values[order], starts, axis=0)
+    return table
 
 
 def update_rows(

@@ -23,15 +23,19 @@ if TYPE_CHECKING:
     from .einsum import *
     from .elementwise import *
     from .exponential import *
+    from .index import *
+    from .join import *
     from .linalg import *
     from .norms import *
     from .reduce import *
     from .rounding import *
     from .rows import *
     from .scan import *
+    from .segment import *
     from .shape import *
     from .softmax import *
     from .solve import *
+    from .sorting import *
     from .trigonometric import *
 
 # In the order in which a reader meets them. Some have the name of an op, which takes their place.
@@ -39,7 +43,7 @@ MODULES = tuple(
     import_module(f"{__name__}.{name}")
     for name in (
         "elementwise", "exponential", "rounding", "trigonometric", "activation",
-        "shape", "rows",
+        "shape", "rows", "index", "join", "sorting", "segment",
         "reduce", "scan", "norms", "softmax",
         "diagonals", "linalg", "einsum", "solve", "conv", "constants",
     )

@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .rows import scatter_rows as _scatter_rows
-from .rows import take
+from .rows import _scatter_rows, _take_at
 from .shape import reshape
 
 xp = sys.modules[__package__]  # the ops themselves have NumPy's names
@@ -33,23 +32,23 @@ def read_only(x: Any) -> Any:
     return x
 
 
-def take_rows(table: Any, rows: np.ndarray) -> Any:
+def take_rows(table: Any, rows: np.ndarray, lead: int = 1) -> Any:
     """``table[rows]``, recorded."""
-    return take(table, rows)
+    return _take_at(table, rows, lead)
 
 
 def sum_duplicates(rows: np.ndarray, values: Any) -> tuple[np.ndarray, Any]:
     """Sorted unique rows and the sums of their values, recorded."""
     unique, inverse = np.unique(rows, return_inverse=True)
-    return unique, _scatter_rows(values, inverse.reshape(-1), len(unique))
+    return unique, _scatter_rows(values, inverse.reshape(-1), size=len(unique))
 
 
 def scatter_rows(rows: np.ndarray, values: Any, size: int) -> Any:
     """A table of `size` rows with the sum of `values` at `rows`, recorded."""
-    return _scatter_rows(values, rows, size)
+    return _scatter_rows(values, rows, size=size)
 
 
 def scatter_add_rows(table: Any, rows: np.ndarray, values: Any) -> Any:
     """``table`` plus the values at their rows: a new Tensor."""
     size = table.shape[0]
-    return table + reshape(_scatter_rows(values, rows, size), table.shape)
+    return table + reshape(_scatter_rows(values, rows, size=size), table.shape)

@@ -1,75 +1,133 @@
 """Lookups and their transpose: where row-sparse gradients are born. Floor 4: declarations only."""
 
+# mypy: disable-error-code="empty-body"
+
 from __future__ import annotations
 
 import math
-from types import EllipsisType
 from typing import Any
 
 import numpy as np
 
-from tinygrad_sparse.backend import Array, adapter_of, row_ids
-from tinygrad_sparse.errors import RowIndexError, ShapeError, explain
+from tinygrad_sparse.backend import Array, adapter_of, are_row_ids, row_ids
+from tinygrad_sparse.errors import ShapeError, explain
 from tinygrad_sparse.primitive import composite, primitive
-from tinygrad_sparse.rules import reindexed
+from tinygrad_sparse.rules import members, reindexed
 from tinygrad_sparse.slices import IndexedSlices, rows_of
-from tinygrad_sparse.tensor import unwrap
+from tinygrad_sparse.tensor import Tensor, unwrap
 
+from .axes import canonical_axes
+from .given import as_array
 from .shape import reshape
 
 
-def _take_vjp(g: Any, out: Any, x: Any, ids: Array) -> IndexedSlices:
-    row = tuple(x.shape[1:])
-    return rows_of(ids.reshape(-1), g.reshape((ids.size, *row)), tuple(x.shape))
+def _take_vjp(g: Any, out: Any, x: Any, ids: Array, *, lead: int = 1) -> IndexedSlices:
+    row = tuple(x.shape[lead:])
+    return rows_of(ids.reshape(-1), g.reshape((ids.size, *row)), tuple(x.shape), lead)
 
 
-def _take_rows(g: IndexedSlices, out: Any, x: Any, ids: Array) -> IndexedSlices:
+def _take_rows(g: IndexedSlices, out: Any, x: Any, ids: Array, *, lead: int = 1) -> IndexedSlices:
     """A lookup of a lookup: ids of ids, and never the table between them."""
     if g.lead > ids.ndim:
         # g's rows are parts of rows of x: address x as finely
         inner = math.prod(g.shape[ids.ndim : g.lead])
         mine = ids.reshape(-1)[g.indices // inner] * inner + g.indices % inner
-        return rows_of(mine, g.values, tuple(x.shape), 1 + g.lead - ids.ndim)
+        return rows_of(mine, g.values, tuple(x.shape), lead + g.lead - ids.ndim)
     each = math.prod(ids.shape[g.lead :])
     mine = ids.reshape((math.prod(g.shape[: g.lead]), each))[g.indices].reshape(-1)
-    return rows_of(mine, g.values.reshape((len(mine), *x.shape[1:])), tuple(x.shape))
+    values = g.values.reshape((len(mine), *x.shape[lead:]))
+    return rows_of(mine, values, tuple(x.shape), lead)
+
+
+@primitive(kernel="take_rows", rows=reindexed(_take_rows, None), vjp=(_take_vjp, None))
+def _take(x: Array, ids: Array) -> Array:
+    """Rows of x; the ids were checked and are ours. Two arguments: the shortest way through."""
 
 
 @primitive(rows=reindexed(_take_rows, None), vjp=(_take_vjp, None))
-def _take(xp: Any, x: Array, ids: Array) -> Array:
-    return adapter_of(x).take_rows(x, ids)
+def _take_at(xp: Any, x: Array, ids: Array, *, lead: int) -> Array:
+    """Rows of x that `lead` axes address, by flat ids: the gradient has these axes as its lead."""
+    return adapter_of(x).take_rows(x, ids, lead)
 
 
-def take(x: Any, ids: Any) -> Any:
+@composite(methods=("take",))
+def take(x: Any, ids: Any, axis: int | None = 0) -> Any:
     """Rows of x at `ids`: x (V, \\*row), ids of any rank and integer dtype -> (\\*ids, \\*row).
 
-    The gradient of x is IndexedSlices of exactly the rows looked up. Raises RowIndexError for ids
-    outside [-V, V) and for ids that are not integers, before anything is recorded.
+    Along another axis, what that axis addresses; with axis=None, elements of the flattened x. (The
+    default is 0, where NumPy's is None.) The gradient of x is IndexedSlices of exactly what was
+    looked up, ``lead=axis + 1``. Raises RowIndexError for ids outside [-V, V) and for ids that are
+    not integers, before anything is recorded. The ids are copied: their array may be filled anew.
 
     >>> import numpy as np
     >>> take(np.array([[1.0], [2.0], [3.0]]), [2, 0]).ravel()
     array([3., 1.])
     """
-    if not hasattr(x, "shape"):
-        x = np.asarray(x)
-    if len(x.shape) == 0:
+    shape = x._data.shape if type(x) is Tensor else np.shape(x)
+    if axis == 0 and shape and are_row_ids(ids, shape[0]):  # the short way of most lookups
+        return _take(x, ids.copy())
+    x = as_array("take", x)
+    if axis is None:
+        x, axis, shape = reshape(x, -1), 0, (x.size,)
+    if not shape:
         raise ShapeError(explain("take", "a table with rows", "a 0-d array"))
-    context = f", table {tuple(x.shape)}"
-    return _take(x, row_ids("take", unwrap(ids), x.shape[0], context))
+    (axis,) = canonical_axes("take", axis, len(shape))
+    n = shape[axis]
+    where = f"axis {axis} of {shape}" if axis else f"table {shape}"
+    ids = row_ids("take", unwrap(ids), n, f", {where}")
+    if axis == 0:
+        return _take(x, ids)
+    before = shape[:axis]
+    starts = np.arange(math.prod(before)).reshape(before + (1,) * ids.ndim) * n
+    return _take_at(x, starts + ids, lead=axis + 1)
+
+
+def take_along_axis(x: Any, indices: Any, axis: int | None = -1) -> Any:
+    """x[..., indices[..., i, ...], ...]: for each place its own id along `axis`.
+
+    `indices` has as many axes as x; the others broadcast against those of x. With axis=None x is
+    flattened and `indices` has one axis. The gradient of x is IndexedSlices of the elements taken.
+
+    >>> import numpy as np
+    >>> take_along_axis(np.array([[1.0, 2.0], [3.0, 4.0]]), [[1], [0]]).ravel()
+    array([2., 3.])
+    """
+    x = as_array("take_along_axis", x)
+    if axis is None:
+        x, axis = reshape(x, -1), 0
+    shape = tuple(x.shape)
+    (axis,) = canonical_axes("take_along_axis", axis, len(shape))
+    n = shape[axis]
+    ids = row_ids("take_along_axis", unwrap(indices), n, f", axis {axis} of {shape}")
+    one = (*shape[:axis], 1, *shape[axis + 1 :])
+    if ids.ndim != len(shape) or any(
+        m != k and 1 not in (m, k)
+        for a, (m, k) in enumerate(zip(ids.shape, one, strict=False))
+        if a != axis
+    ):
+        raise ShapeError(
+            explain(
+                "take_along_axis", f"indices of {len(shape)} axes that fit {shape}", f"{ids.shape}"
+            )
+        )
+    # indices that do not vary along the axes behind address whole rows
+    lead = axis + 1 if math.prod(ids.shape[axis + 1 :]) == 1 else len(shape)
+    ids = ids.reshape(ids.shape[:lead])
+    flat = np.zeros((), np.int64)
+    for a in range(lead):
+        along = (-1,) + (1,) * (lead - 1 - a)
+        flat = flat * shape[a] + (ids if a == axis else np.arange(shape[a]).reshape(along))
+    return _take_at(x, flat, lead=lead)
 
 
 def _scatter_rows_rows(
     g: IndexedSlices, out: Any, values: Any, ids: Array, *, size: int
 ) -> IndexedSlices | None:
-    """Only the values placed at touched rows: found by binary search among the touched."""
+    """Only the values placed at touched rows."""
     if g.lead != 1:
         return None
-    g = g.coalesce()
-    if not len(g.indices):
-        return rows_of(g.indices, g.values, tuple(values.shape))
-    at = np.minimum(np.searchsorted(g.indices, ids), len(g.indices) - 1)
-    here = np.flatnonzero(g.indices[at] == ids)
-    return rows_of(here, adapter_of(g.values).take_rows(g.values, at[here]), tuple(values.shape))
+    g, here, at = members(g, ids)
+    return rows_of(here, adapter_of(g.values).take_rows(g.values, at), tuple(values.shape))
 
 
 @primitive(
@@ -89,10 +147,9 @@ def scatter_rows(values: Any, ids: Any, size: int) -> Any:
     >>> scatter_rows(np.array([[1.0], [2.0], [4.0]]), [1, 1, 0], 3).ravel()
     array([4., 3., 0.])
     """
-    if not hasattr(values, "shape"):
-        values = np.asarray(values)
+    values = as_array("scatter_rows", values)
     rows = row_ids("scatter_rows", unwrap(ids), size)
-    if rows.ndim != 1 or values.shape[:1] != rows.shape:
+    if rows.ndim != 1 or tuple(values.shape[:1]) != rows.shape:
         raise ShapeError(
             explain(
                 "scatter_rows",
@@ -100,116 +157,4 @@ def scatter_rows(values: Any, ids: Any, size: int) -> Any:
                 f"values {tuple(values.shape)} and ids {rows.shape}",
             )
         )
-    return _scatter_rows(values, rows, size=size)
-
-
-def _slice_vjp(g: Any, out: Any, x: Any, *, index: tuple[slice, ...]) -> Any:
-    """Rows that were cut out whole stay rows; within a row, the rest is zeros."""
-    first, *inner = index
-    if any(part != slice(None) for part in inner):
-        g = _unslice(g, shape=(g.shape[0], *x.shape[1:]), index=(slice(None), *inner))
-    if first == slice(None):
-        return g
-    return rows_of(np.arange(x.shape[0])[first], g, tuple(x.shape))
-
-
-def _slice_rows(
-    g: IndexedSlices, out: Any, x: Any, *, index: tuple[slice, ...]
-) -> IndexedSlices | None:
-    lead = g.lead
-    places = np.unravel_index(g.indices, g.shape[:lead])
-    kept = [np.arange(n)[part] for n, part in zip(x.shape[:lead], index[:lead], strict=True)]
-    mine = tuple(k[p] for k, p in zip(kept, places, strict=True))
-    ids = np.ravel_multi_index(mine, tuple(x.shape[:lead])) if len(g.indices) else g.indices
-    values = g.values
-    if any(part != slice(None) for part in index[lead:]):
-        full = (len(ids), *x.shape[lead:])
-        values = _unslice(values, shape=full, index=(slice(None), *index[lead:]))
-    return rows_of(ids, values, tuple(x.shape), lead)
-
-
-@primitive(rows=reindexed(_slice_rows), vjp=(_slice_vjp,))
-def _slice(xp: Any, x: Array, *, index: tuple[slice, ...]) -> Array:
-    return x[index]
-
-
-def _unslice_rows(
-    g: IndexedSlices, out: Any, x: Any, *, shape: Any, index: tuple[slice, ...]
-) -> IndexedSlices | None:
-    if any(part != slice(None) for part in index[: g.lead]):
-        return None
-    values = _slice(g.values, index=(slice(None), *index[g.lead :]))
-    return rows_of(g.indices, values, tuple(x.shape), g.lead)
-
-
-@primitive(
-    rows=reindexed(_unslice_rows),
-    vjp=(lambda g, out, x, *, shape, index: _slice(g, index=index),),
-)
-def _unslice(xp: Any, x: Array, *, shape: Any, index: tuple[slice, ...]) -> Array:
-    """Zeros of `shape` with x at `index`: the transpose of a slice."""
-    out = xp.zeros(shape, x.dtype)
-    out[index] = x
-    return out
-
-
-@composite(methods=("__getitem__",))
-def getitem(x: Any, index: Any) -> Any:
-    """``x[index]``: integers, slices, None and ... as in NumPy; or integer ids for the first axis.
-
-    Ids work as in `take`, for any rank: ``W[ids]`` has a row-sparse gradient, and so has a slice of
-    rows. Raises RowIndexError for boolean and float ids.
-    """
-    parts = list(index) if isinstance(index, tuple) else [index]
-    basic = (int, np.integer, slice, EllipsisType, type(None))
-    if all(isinstance(p, basic) and not isinstance(p, (bool, np.bool_)) for p in parts):
-        return _basic(x, parts)
-    first, rest = parts[0], parts[1:]
-    if not all(isinstance(p, basic) for p in rest):
-        raise RowIndexError(
-            explain(
-                "getitem",
-                "ids for the first axis, integers and slices for the others",
-                f"index {index!r}",
-                "flatten the leading axes first: x.reshape(-1, d)[i * n + j]",
-            )
-        )
-    taken = take(x, first)
-    if not rest:
-        return taken
-    front = len(taken.shape) - len(x.shape) + 1
-    return _basic(taken, [slice(None)] * front + rest)
-
-
-def _basic(x: Any, parts: list[Any]) -> Any:
-    """Slices first, then the axes that integers drop and None adds, by one reshape."""
-    shape = tuple(x.shape)
-    used = sum(p is not None and p is not ... for p in parts)
-    if used > len(shape) or parts.count(...) > 1:
-        raise RowIndexError(
-            explain("getitem", f"at most {len(shape)} indices", f"{used} for {shape}")
-        )
-    at = parts.index(...) if ... in parts else len(parts)
-    parts = parts[:at] + [slice(None)] * (len(shape) - used) + parts[at + 1 :]
-    cut: list[slice] = []
-    result: list[int] = []
-    for part in parts:
-        if part is None:
-            result.append(1)
-            continue
-        n = shape[len(cut)]
-        if isinstance(part, slice):
-            start, stop, step = part.indices(n)
-            count = len(range(start, stop, step))
-            whole = count == n and step == 1
-            cut.append(slice(None) if whole else part)
-            result.append(count)
-        else:
-            i = int(part)
-            if not -n <= i < n:
-                raise RowIndexError(
-                    explain("getitem", f"an index in [{-n}, {n})", f"{i} for shape {shape}")
-                )
-            cut.append(slice(i % n, i % n + 1))
-    y = _slice(x, index=tuple(cut)) if any(c != slice(None) for c in cut) else x
-    return y if tuple(y.shape) == tuple(result) else reshape(y, tuple(result))
+    return _scatter_rows(values, rows.copy(), size=size)

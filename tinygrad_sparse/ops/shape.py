@@ -1,4 +1,4 @@
-"""Ops that move elements without changing them. Floor 4: declarations only."""
+"""Ops that give elements other places, each of them one. Floor 4: declarations only."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from tinygrad_sparse.backend import Array, adapter_of
+from tinygrad_sparse.backend import Array
 from tinygrad_sparse.errors import ShapeError, explain
 from tinygrad_sparse.primitive import composite, primitive
-from tinygrad_sparse.rules import elementwise, reindexed
-from tinygrad_sparse.slices import IndexedSlices, rows_of
+from tinygrad_sparse.rules import elementwise, ids_of, moved, places_of, reindexed
+from tinygrad_sparse.slices import Gradient, IndexedSlices, rows_of
 
 from .axes import Axes, canonical_axes
+from .given import as_array
 
 
 def _reshape_canonical(x: Array, *, shape: Any) -> tuple[tuple[Array], dict[str, Any]]:
@@ -32,24 +33,11 @@ def _reshape_canonical(x: Array, *, shape: Any) -> tuple[tuple[Array], dict[str,
     return (x,), {"shape": numbers}
 
 
-def _reshape_rows(g: IndexedSlices, out: Any, x: Any, *, shape: Any) -> IndexedSlices | None:
-    """Each row of the output is one row of x, or a block of them, at the first axis that fits."""
-    rows = math.prod(g.shape[: g.lead])
-    for lead in range(1, len(x.shape) + 1):
-        finer = math.prod(x.shape[:lead])
-        if rows and finer % rows == 0:
-            block = finer // rows
-            ids = (g.indices[:, None] * block + np.arange(block)).reshape(-1)
-            values = g.values.reshape((len(g.indices) * block, *x.shape[lead:]))
-            return rows_of(ids, values, tuple(x.shape), lead)
-    return None
+def _reshape_vjp(g: Gradient, out: Any, x: Any, *, shape: Any) -> Gradient:
+    return g.reshape(tuple(x.shape))
 
 
-@primitive(
-    rows=reindexed(_reshape_rows),
-    vjp=(lambda g, out, x, *, shape: g.reshape(x.shape),),
-    canonical=_reshape_canonical,
-)
+@primitive(rows=reindexed(_reshape_vjp), vjp=(_reshape_vjp,), canonical=_reshape_canonical)
 def reshape(xp: Any, x: Array, *, shape: Any) -> Array:
     """x with another shape of as many elements; one entry may be -1."""
     return xp.reshape(x, shape)
@@ -61,6 +49,53 @@ def _reshape_method(self: Any, *shape: Any) -> Any:
     return reshape(self, shape[0] if len(shape) == 1 else shape)
 
 
+@composite(methods=("ravel", "flatten"))
+def ravel(x: Any) -> Any:
+    """x as one axis."""
+    return reshape(x, -1)
+
+
+def expand_dims(x: Any, axis: Axes) -> Any:
+    """x with new axes of length 1 at the given places of the result."""
+    x = as_array("expand_dims", x)
+    given = axis if isinstance(axis, (tuple, list)) else (axis,)
+    ndim = len(x.shape) + len(given)
+    new = canonical_axes("expand_dims", axis, ndim)
+    old = iter(x.shape)
+    return reshape(x, tuple(1 if a in new else next(old) for a in range(ndim)))
+
+
+@composite(methods=("squeeze",))
+def squeeze(x: Any, axis: Axes = None) -> Any:
+    """x without the given axes of length 1; without all of them if None."""
+    x = as_array("squeeze", x)
+    if axis is None:
+        gone: tuple[int, ...] = tuple(a for a, n in enumerate(x.shape) if n == 1)
+    else:
+        gone = canonical_axes("squeeze", axis, len(x.shape))
+        if any(x.shape[a] != 1 for a in gone):
+            raise ShapeError(explain("squeeze", "axes of length 1", f"axis {axis} of {x.shape}"))
+    return reshape(x, tuple(n for a, n in enumerate(x.shape) if a not in gone))
+
+
+def atleast_1d(x: Any) -> Any:
+    """x with one axis or more."""
+    x = as_array("atleast_1d", x)
+    return x if x.shape else reshape(x, (1,))
+
+
+def atleast_2d(x: Any) -> Any:
+    """x with two axes or more; new ones come in front."""
+    x = as_array("atleast_2d", x)
+    return x if len(x.shape) > 1 else reshape(x, (1, *x.shape) if x.shape else (1, 1))
+
+
+def atleast_3d(x: Any) -> Any:
+    """x with three axes or more: (n,) becomes (1, n, 1) and (n, m) becomes (n, m, 1)."""
+    x = as_array("atleast_3d", x)
+    return x if len(x.shape) > 2 else expand_dims(atleast_2d(x), -1)
+
+
 def _transpose_canonical(x: Array, *, axes: Any = None) -> tuple[tuple[Array], dict[str, Any]]:
     if axes is None:
         return (x,), {"axes": tuple(range(x.ndim))[::-1]}
@@ -70,18 +105,28 @@ def _transpose_canonical(x: Array, *, axes: Any = None) -> tuple[tuple[Array], d
     return (x,), {"axes": canonical}
 
 
-def _transpose_rows(g: IndexedSlices, out: Any, x: Any, *, axes: Any) -> IndexedSlices | None:
-    """Leading axes that stay in front, in any order: the ids move, the rows turn within."""
-    lead = g.lead
-    if sorted(axes[:lead]) != list(range(lead)):
-        return None
-    places = np.unravel_index(g.indices, g.shape[:lead])
-    ids = np.ravel_multi_index(
-        tuple(places[axes.index(a)] for a in range(lead)), tuple(x.shape[:lead])
-    )
-    inner = [a - lead for a in axes[lead:]]
-    back = (0, *[1 + inner.index(a) for a in range(len(inner))])
-    return rows_of(ids, transpose(g.values, back), tuple(x.shape), lead)
+def _transpose_rows(g: IndexedSlices, out: Any, x: Any, *, axes: Any) -> IndexedSlices:
+    """Ids of the row axes in x's order. Axes of x in front of one of these become row axes too.
+
+    So a row of ``W.T`` is a column of W, at ``lead=2``: as many elements, and nothing padded.
+    """
+    lead = 1 + max(axes[: g.lead])
+    within = [k for k, a in enumerate(axes) if k >= g.lead]  # axes of g's rows
+    into = [k for k in within if axes[k] < lead]
+    order = into + sorted((k for k in within if axes[k] >= lead), key=lambda k: axes[k])
+    if order != within:
+        turned = transpose(g.values, (0, *[1 + k - g.lead for k in order]))
+    else:
+        turned = g.values
+    cut = tuple(g.shape[k] for k in into)
+    # g's rows, each cut into parts by the axes that become row axes
+    grid = places_of(np.arange(math.prod(cut)), cut) if into else []
+    places = {axes[k]: p[:, None] for k, p in enumerate(places_of(g.indices, g.shape[: g.lead]))}
+    places.update({axes[k]: p for k, p in zip(into, grid, strict=True)})
+    shape = tuple(x.shape)
+    ids = ids_of([places[a] for a in range(lead)], shape[:lead])
+    ids = np.broadcast_to(ids, (len(g.indices), math.prod(cut))).reshape(-1)
+    return rows_of(ids, turned.reshape((len(ids), *shape[lead:])), shape, lead)
 
 
 @primitive(
@@ -103,6 +148,7 @@ def _transpose_method(self: Any, *axes: Any) -> Any:
 @composite(methods=("swapaxes",))
 def swapaxes(x: Any, axis1: int, axis2: int) -> Any:
     """x with two axes exchanged."""
+    x = as_array("swapaxes", x)
     ndim = len(x.shape)
     first, second = canonical_axes("swapaxes", axis1, ndim) + canonical_axes(
         "swapaxes", axis2, ndim
@@ -112,86 +158,92 @@ def swapaxes(x: Any, axis1: int, axis2: int) -> Any:
     return transpose(x, tuple(order))
 
 
-def expand_dims(x: Any, axis: Axes) -> Any:
-    """x with new axes of length 1 at the given places of the result."""
-    given = axis if isinstance(axis, (tuple, list)) else (axis,)
-    ndim = len(x.shape) + len(given)
-    new = canonical_axes("expand_dims", axis, ndim)
-    old = iter(x.shape)
-    return reshape(x, tuple(1 if a in new else next(old) for a in range(ndim)))
+def moveaxis(x: Any, source: int | Sequence[int], destination: int | Sequence[int]) -> Any:
+    """x with the axes `source` at the places `destination`; the others keep their order."""
+    x = as_array("moveaxis", x)
+    ndim = len(x.shape)
+    moving = canonical_axes("moveaxis", source, ndim)
+    to = canonical_axes("moveaxis", destination, ndim)
+    if len(moving) != len(to):
+        got = f"{source!r} and {destination!r}"
+        raise ShapeError(explain("moveaxis", "as many destinations as sources", got))
+    order = [a for a in range(ndim) if a not in moving]
+    for place, a in sorted(zip(to, moving, strict=True)):
+        order.insert(place, a)
+    return transpose(x, tuple(order))
 
 
-@composite(methods=("squeeze",))
-def squeeze(x: Any, axis: Axes = None) -> Any:
-    """x without the given axes of length 1; without all of them if None."""
-    if axis is None:
-        gone: tuple[int, ...] = tuple(a for a, n in enumerate(x.shape) if n == 1)
-    else:
-        gone = canonical_axes("squeeze", axis, len(x.shape))
-        if any(x.shape[a] != 1 for a in gone):
-            raise ShapeError(explain("squeeze", "axes of length 1", f"axis {axis} of {x.shape}"))
-    return reshape(x, tuple(n for a, n in enumerate(x.shape) if a not in gone))
+def _broadcast_canonical(x: Array, *, shape: Any) -> tuple[tuple[Array], dict[str, Any]]:
+    shape = (shape,) if isinstance(shape, (int, np.integer)) else tuple(shape)
+    return (x,), {"shape": tuple(operator.index(n) for n in shape)}
 
 
-@primitive(rows=elementwise, vjp=(lambda g, out, x, *, shape: g,))
+@primitive(rows=elementwise, vjp=(lambda g, out, x, *, shape: g,), canonical=_broadcast_canonical)
 def broadcast_to(xp: Any, x: Array, *, shape: Any) -> Array:
     """x repeated along new axes and axes of length 1, to `shape`."""
     return xp.broadcast_to(x, shape)
 
 
-def _concatenate_canonical(
-    *arrays: Array, axis: int = 0
-) -> tuple[tuple[Array, ...], dict[str, Any]]:
-    if not arrays or any(a.ndim == 0 for a in map(adapter_of(arrays[0]).asarray, arrays)):
-        got = "a 0-d array" if arrays else "none"
-        raise ShapeError(explain("concatenate", "arrays with at least one axis", got))
-    axes = canonical_axes("concatenate", axis, arrays[0].ndim)
-    if axis is None or len(axes) != 1:
-        raise ShapeError(explain("concatenate", "one axis", repr(axis)))
-    return arrays, {"axis": axes[0]}
+def _flip_canonical(x: Array, *, axis: Axes = None) -> tuple[tuple[Array], dict[str, Any]]:
+    return (x,), {"axis": canonical_axes("flip", axis, x.ndim)}
 
 
-def _offset(arrays: Sequence[Any], k: int, axis: int) -> int:
-    return sum(a.shape[axis] for a in arrays[:k])
-
-
-def _concatenate_vjp(k: int) -> Any:
-    def vjp(g: Any, out: Any, *arrays: Any, axis: int) -> Any:
-        start = _offset(arrays, k, axis)
-        return g[(slice(None),) * axis + (slice(start, start + arrays[k].shape[axis]),)]
-
-    return vjp
-
-
-def _concatenate_rows(k: int) -> Any:
-    def rows(g: IndexedSlices, out: Any, *arrays: Any, axis: int) -> IndexedSlices:
-        shape, lead = tuple(arrays[k].shape), g.lead
-        start = _offset(arrays, k, axis)
-        stop = start + shape[axis]
-        if axis >= lead:
-            inner = (slice(None),) * (axis - lead + 1) + (slice(start, stop),)
-            return rows_of(g.indices, g.values[inner], shape, lead)
-        places: list[Array] = list(np.unravel_index(g.indices, g.shape[:lead]))
-        here = np.flatnonzero((places[axis] >= start) & (places[axis] < stop))
-        places[axis] = places[axis] - start
-        mine = tuple(p[here] for p in places)
-        ids = np.ravel_multi_index(mine, shape[:lead]) if len(here) else here
-        return rows_of(ids, adapter_of(g.values).take_rows(g.values, here), shape, lead)
-
-    return rows
+def _flip_rows(g: IndexedSlices, out: Any, x: Any, *, axis: tuple[int, ...]) -> IndexedSlices:
+    inner = tuple(1 + a - g.lead for a in axis if a >= g.lead)
+    moves = {a: lambda place, last=x.shape[a] - 1: last - place for a in axis}
+    return moved(g, g.shape, moves, flip(g.values, inner) if inner else g.values)
 
 
 @primitive(
-    rows=reindexed(_concatenate_rows, variadic=True),
-    vjp=_concatenate_vjp,
-    canonical=_concatenate_canonical,
-    variadic=True,
+    rows=reindexed(_flip_rows),
+    vjp=(lambda g, out, x, *, axis: flip(g, axis),),
+    canonical=_flip_canonical,
+    methods=("flip",),
 )
-def concatenate(xp: Any, *arrays: Array, axis: int = 0) -> Array:
-    """The arrays of a sequence joined along an axis that exists."""
-    return xp.concatenate(arrays, axis=axis)
+def flip(xp: Any, x: Array, *, axis: Axes = None) -> Array:
+    """x in reverse order along `axis`: an int, a tuple, or None for all."""
+    return xp.flip(x, axis)
 
 
-def stack(arrays: Sequence[Any], axis: int = 0) -> Any:
-    """The arrays of a sequence joined along a new axis."""
-    return concatenate([expand_dims(a, axis) for a in arrays], axis)
+def _roll_rows(
+    g: IndexedSlices, out: Any, x: Any, *, shift: tuple[int, ...], axis: tuple[int, ...]
+) -> IndexedSlices:
+    back = dict(zip(axis, shift, strict=True))
+    inner = {1 + a - g.lead: -by for a, by in back.items() if a >= g.lead}
+    moves = {a: lambda place, n=x.shape[a], by=by: (place - by) % n for a, by in back.items()}
+    values = _roll(g.values, shift=tuple(inner.values()), axis=tuple(inner)) if inner else g.values
+    return moved(g, g.shape, moves, values)
+
+
+@primitive(
+    rows=reindexed(_roll_rows),
+    vjp=(lambda g, out, x, *, shift, axis: _roll(g, shift=tuple(-n for n in shift), axis=axis),),
+)
+def _roll(xp: Any, x: Array, *, shift: tuple[int, ...], axis: tuple[int, ...]) -> Array:
+    return xp.roll(x, shift, axis)
+
+
+def roll(x: Any, shift: int | Sequence[int], axis: Axes = None) -> Any:
+    """x moved by `shift` places along `axis`, what leaves at one end coming back at the other.
+
+    Several shifts for several axes; one axis given twice moves by the sum. With axis=None the
+    elements move in the order of the flattened x.
+
+    >>> roll(np.arange(4.0), 1)
+    array([3., 0., 1., 2.])
+    """
+    x = as_array("roll", x)
+    if axis is None:
+        return reshape(roll(reshape(x, -1), shift, 0), x.shape)
+    axes = tuple(axis) if isinstance(axis, (tuple, list)) else (axis,)
+    total: dict[int, int] = {}
+    try:
+        pairs = np.broadcast(np.asarray(shift), np.asarray(axes))
+        shifts = [(operator.index(by), operator.index(a)) for by, a in pairs]
+    except (ValueError, TypeError):
+        got = f"shift {shift!r} and axis {axis!r}"
+        raise ShapeError(explain("roll", "a whole number of places for each axis", got)) from None
+    for by, a in shifts:
+        (a,) = canonical_axes("roll", a, len(x.shape))
+        total[a] = total.get(a, 0) + by
+    return _roll(x, shift=tuple(total.values()), axis=tuple(total))

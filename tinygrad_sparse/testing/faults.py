@@ -149,7 +149,7 @@ def _without_largest(c: Any) -> Any:
 def _row_faults(rule: RowRule | None, k: int, arity: int) -> Iterator[tuple[str, RowRule]]:
     if rule is not elementwise:
         yield "the row rule of an elementwise op", elementwise
-    if rule is not None and rule.remap is not None:
+    if rule is not None and rule.remap:
         for kind, spoil in (("ids off by one", _shifted), ("a row dropped", _shortened)):
             yield kind, rule._replace(remap=_spoiled(rule.remap, k, arity, spoil))
 

@@ -138,7 +138,7 @@ def traced(
     def value(moved: Arrays) -> np.ndarray:
         if any(a.dtype.kind == "c" for a in moved):
             return np.asarray(_joined(f(*moved), name))
-        return unwrap(_joined(f(*_constants(moved, wanted)), name))
+        return np.asarray(unwrap(_joined(f(*_constants(moved, wanted)), name, tracked=False)))
 
     def pull(seed: np.ndarray) -> dict[int, Gradient]:
         if not out._node:
@@ -173,7 +173,7 @@ def _slope(
 ) -> Callable[..., Any]:
     rng = np.random.default_rng(seed)
     vs = [rng.normal(size=arrays[i].shape) for i in wanted]
-    w = rng.normal(size=_joined(f(*_constants(arrays, wanted)), name).shape)
+    w = rng.normal(size=_joined(f(*_constants(arrays, wanted)), name, tracked=False).shape)
 
     def weighed(*xs: Any) -> Any:
         return ops.sum(_joined(f(*xs), name) * w)
@@ -228,12 +228,16 @@ def _constants(arrays: Arrays, wanted: tuple[int, ...]) -> list[Any]:
     return [tensor(a) if i in wanted else a for i, a in enumerate(arrays)]
 
 
-def _joined(out: Any, name: str) -> Any:
-    """One Tensor (or array, for complex arguments) that holds all results."""
+def _joined(out: Any, name: str, tracked: bool = True) -> Any:
+    """One Tensor that holds all results; for complex arguments, or if not `tracked`, an array may.
+
+    Of constants, what ``grad`` gives inside f are arrays.
+    """
     if isinstance(out, (tuple, list)):
-        out = ops.concatenate([ops.reshape(_joined(part, name), (-1,)) for part in out])
+        out = ops.concatenate([ops.reshape(_joined(part, name, tracked), (-1,)) for part in out])
     data = unwrap(out)
-    if type(out) is not Tensor and not (hasattr(data, "dtype") and data.dtype.kind == "c"):
+    is_array = hasattr(data, "dtype") and (not tracked or data.dtype.kind == "c")
+    if type(out) is not Tensor and not is_array:
         raise TapeError(
             explain(
                 name,
