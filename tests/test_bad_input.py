@@ -161,8 +161,8 @@ CALLS = {
                        "getitem: expected at most 2 indices and one ellipsis for shape (5, 2), got "
                        "3 indices and 0 ellipses."),
     "an index out of range": (lambda W: W[0, 2], RowIndexError,
-                              "getitem: expected ids in [0, 2), got 2 at position 0 (ids int64 (), axis 1 "
-                              "of (5, 2))."),
+                              "getitem: expected ids in [0, 2), got 2 at position 0 (ids int64 "
+                              "(), axis 1 of (5, 2))."),
     "rows of a number": (lambda W: ops.take(ts.parameter(np.array(1.0)), [0]), ShapeError,
                          "take: expected a table with rows, got a 0-d array."),
     "scatter_rows": (lambda W: ops.scatter_rows(W, [0, 1], 9), ShapeError,
