@@ -30,6 +30,13 @@ def canonical_axes(op: str, axis: Axes, ndim: int) -> tuple[int, ...]:
     return positive
 
 
+def canonical_axis(op: str, axis: Any, ndim: int) -> int:
+    """`axis` as one number in [0, ndim)."""
+    if axis is None or isinstance(axis, (tuple, list)):
+        raise ShapeError(explain(op, "one axis", repr(axis)))
+    return canonical_axes(op, axis, ndim)[0]
+
+
 def as_array(x: Any) -> Any:
     """`x` as something with a shape: lists and numbers as arrays, all else as it is."""
     return x if hasattr(x, "shape") else np.asarray(x)
