@@ -345,6 +345,7 @@ UNFIT = {
     "moveaxis": (lambda W: ops.moveaxis(W, 0, (0, 1)), r"moveaxis: expected as many destinations"),
     "topk": (lambda W: ops.topk(W, 4), r"topk: expected k in \[0, 3\], got 4"),
     "segments": (lambda W: ops.segment_sum(W, [0, 1], 2), r"x \(\*n, \*row\) and ids \(\*n\)"),
+    "one axis": (lambda W: ops.stack([W], None), r"stack: expected one axis, got None"),
     "axis": (lambda W: ops.sort(W, 2), r"sort: expected an axis in \[-2, 2\)"),
 }  # fmt: skip
 

@@ -15,6 +15,8 @@ CASES = [
          name="concatenate: empty"),
     Case(lambda x, y: ops.concatenate([x, y], axis=1), [normal(4, 2, 3), normal(4, 1, 3)],
          name="concatenate: middle", commutes=(0, 1)),
+    Case(lambda x, y: ops.concatenate([x, y], axis=None), [normal(5, 3), normal()],
+         name="concatenate: flat"),
     Case(lambda x, y: ops.stack([x, y]), [normal(5, 3), normal(5, 3)], name="stack"),
     Case(lambda x, y: ops.stack([x, y], axis=1), [normal(5, 3), normal(5, 3)], name="stack: axis 1",
          commutes=(0, 1)),

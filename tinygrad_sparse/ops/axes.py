@@ -36,8 +36,8 @@ def canonical_axes(op: str, axis: Axes, ndim: int) -> tuple[int, ...]:
     return positive
 
 
-def one_axis(op: str, axis: Any, ndim: int) -> int:
-    """`axis` as a number in [0, ndim), where a tuple or None has no meaning."""
+def canonical_axis(op: str, axis: Any, ndim: int) -> int:
+    """`axis` as one number in [0, ndim)."""
     if axis is None or isinstance(axis, (tuple, list)):
         raise ShapeError(explain(op, "one axis", repr(axis)))
     return canonical_axes(op, axis, ndim)[0]

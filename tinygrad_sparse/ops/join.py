@@ -15,7 +15,7 @@ from tinygrad_sparse.primitive import composite, primitive
 from tinygrad_sparse.rules import ids_of, moved, places_of, reindexed
 from tinygrad_sparse.slices import Gradient, IndexedSlices, rows_of
 
-from .axes import canonical_axes, one_axis
+from .axes import canonical_axis
 from .given import as_array
 from .rows import take
 from .shape import broadcast_to, reshape
@@ -23,13 +23,14 @@ from .slicing import ALL, basic, cut
 
 
 def _concatenate_canonical(
-    *arrays: Array, axis: int | None = 0
+    *arrays: Array, axis: int = 0
 ) -> tuple[tuple[Array, ...], dict[str, Any]]:
     arrays = tuple(adapter_of(arrays[0]).asarray(a) for a in arrays) if arrays else ()
     if not arrays or any(a.ndim == 0 for a in arrays):
         got = "a 0-d array" if arrays else "none"
         raise ShapeError(explain("concatenate", "arrays with at least one axis", got))
-    return arrays, {"axis": one_axis("concatenate", axis, arrays[0].ndim)}
+    canonical = canonical_axis("concatenate", axis, arrays[0].ndim)
+    return arrays, {"axis": canonical}
 
 
 def _span(arrays: Sequence[Any], k: int, axis: int) -> slice:
@@ -61,9 +62,15 @@ def _concatenate_rows(k: int) -> Any:
     canonical=_concatenate_canonical,
     variadic=True,
 )
-def concatenate(xp: Any, *arrays: Array, axis: int = 0) -> Array:
-    """The arrays of a sequence joined along an axis that exists."""
+def _concatenate(xp: Any, *arrays: Array, axis: int = 0) -> Array:
     return xp.concatenate(arrays, axis=axis)
+
+
+def concatenate(arrays: Sequence[Any], axis: int | None = 0) -> Any:
+    """The arrays of a sequence joined along an axis that exists; each flattened first if None."""
+    if axis is None:
+        arrays, axis = [reshape(as_array("concatenate", a), -1) for a in arrays], 0
+    return _concatenate(arrays, axis)
 
 
 def _stack_canonical(*arrays: Array, axis: int = 0) -> tuple[tuple[Array, ...], dict[str, Any]]:
@@ -71,7 +78,7 @@ def _stack_canonical(*arrays: Array, axis: int = 0) -> tuple[tuple[Array, ...], 
     if not arrays or any(a.shape != arrays[0].shape for a in arrays):
         got = ", ".join(str(a.shape) for a in arrays) or "none"
         raise ShapeError(explain("stack", "arrays of one shape", got))
-    (canonical,) = canonical_axes("stack", axis, arrays[0].ndim + 1)
+    canonical = canonical_axis("stack", axis, arrays[0].ndim + 1)
     return arrays, {"axis": canonical}
 
 
@@ -110,8 +117,8 @@ def stack(xp: Any, *arrays: Array, axis: int = 0) -> Array:
 
 
 def _pieces(op: str, x: Any, parts: Any, axis: int, equal: bool) -> list[Any]:
-    x = as_array("pieces", x)
-    (axis,) = canonical_axes(op, axis, len(x.shape))
+    x = as_array(op, x)
+    axis = canonical_axis(op, axis, len(x.shape))
     n = x.shape[axis]
     if isinstance(parts, (int, np.integer)):
         count = int(parts)
@@ -178,7 +185,7 @@ def repeat(x: Any, repeats: Any, axis: int | None = None) -> Any:
     x = as_array("repeat", x)
     if axis is None:
         x, axis = reshape(x, -1), 0
-    (axis,) = canonical_axes("repeat", axis, len(x.shape))
+    axis = canonical_axis("repeat", axis, len(x.shape))
     shape = tuple(x.shape)
     n = shape[axis]
     times = np.asarray(repeats)

@@ -17,7 +17,7 @@ from tinygrad_sparse.errors import ShapeError, explain
 from tinygrad_sparse.primitive import primitive
 from tinygrad_sparse.rules import Kink, fixed_axes, rowwise
 
-from .axes import kept, narrow, one_axis, reduced, reducing, wide
+from .axes import canonical_axis, kept, narrow, reduced, reducing, wide
 from .elementwise import where
 from .scan import _others
 from .shape import broadcast_to, reshape, transpose
@@ -175,7 +175,7 @@ def min(xp: Any, x: Array, *, axis: Any = None, keepdims: bool = False) -> Array
 def _place(op: str) -> Any:
     def canonical(x: Array, *, axis: Any = None, keepdims: bool = False) -> Any:
         x = x if hasattr(x, "shape") else np.asarray(x)
-        axis = None if axis is None else one_axis(op, axis, x.ndim)
+        axis = None if axis is None else canonical_axis(op, axis, x.ndim)
         if 0 in (x.shape if axis is None else x.shape[axis : axis + 1]):
             raise ShapeError(
                 explain(op, "at least one element", f"shape {tuple(x.shape)}, axis {axis}")

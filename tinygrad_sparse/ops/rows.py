@@ -16,7 +16,7 @@ from tinygrad_sparse.rules import members, reindexed
 from tinygrad_sparse.slices import IndexedSlices, rows_of
 from tinygrad_sparse.tensor import Tensor, unwrap
 
-from .axes import canonical_axes
+from .axes import canonical_axis
 from .given import as_array
 from .shape import reshape
 
@@ -71,7 +71,7 @@ def take(x: Any, ids: Any, axis: int | None = 0) -> Any:
         x, axis, shape = reshape(x, -1), 0, (x.size,)
     if not shape:
         raise ShapeError(explain("take", "a table with rows", "a 0-d array"))
-    (axis,) = canonical_axes("take", axis, len(shape))
+    axis = canonical_axis("take", axis, len(shape))
     n = shape[axis]
     where = f"axis {axis} of {shape}" if axis else f"table {shape}"
     ids = row_ids("take", unwrap(ids), n, f", {where}")
@@ -96,7 +96,7 @@ def take_along_axis(x: Any, indices: Any, axis: int | None = -1) -> Any:
     if axis is None:
         x, axis = reshape(x, -1), 0
     shape = tuple(x.shape)
-    (axis,) = canonical_axes("take_along_axis", axis, len(shape))
+    axis = canonical_axis("take_along_axis", axis, len(shape))
     n = shape[axis]
     ids = row_ids("take_along_axis", unwrap(indices), n, f", axis {axis} of {shape}")
     one = (*shape[:axis], 1, *shape[axis + 1 :])

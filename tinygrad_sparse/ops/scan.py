@@ -14,7 +14,7 @@ from tinygrad_sparse.backend import Array
 from tinygrad_sparse.primitive import composite, primitive
 from tinygrad_sparse.rules import Kink, Shape, rowwise
 
-from .axes import narrow, one_axis, wide
+from .axes import canonical_axis, narrow, wide
 from .shape import reshape
 
 
@@ -38,7 +38,7 @@ def _turned(x: Array, axis: int, reverse: bool) -> Array:
 def _line(op: str, x: Any, axis: int | None) -> tuple[Any, int]:
     """x and the axis to scan along: x flattened if that is None."""
     x = x if hasattr(x, "shape") else np.asarray(x)
-    return (reshape(x, (-1,)), 0) if axis is None else (x, one_axis(op, axis, len(x.shape)))
+    return (reshape(x, (-1,)), 0) if axis is None else (x, canonical_axis(op, axis, len(x.shape)))
 
 
 @primitive(

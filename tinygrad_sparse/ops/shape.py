@@ -15,7 +15,7 @@ from tinygrad_sparse.primitive import composite, primitive
 from tinygrad_sparse.rules import elementwise, ids_of, moved, places_of, reindexed
 from tinygrad_sparse.slices import Gradient, IndexedSlices, rows_of
 
-from .axes import Axes, canonical_axes
+from .axes import Axes, canonical_axes, canonical_axis
 from .given import as_array
 
 
@@ -198,7 +198,6 @@ def _flip_rows(g: IndexedSlices, out: Any, x: Any, *, axis: tuple[int, ...]) -> 
     rows=reindexed(_flip_rows),
     vjp=(lambda g, out, x, *, axis: flip(g, axis),),
     canonical=_flip_canonical,
-    methods=("flip",),
 )
 def flip(xp: Any, x: Array, *, axis: Axes = None) -> Array:
     """x in reverse order along `axis`: an int, a tuple, or None for all."""
@@ -244,6 +243,6 @@ def roll(x: Any, shift: int | Sequence[int], axis: Axes = None) -> Any:
         got = f"shift {shift!r} and axis {axis!r}"
         raise ShapeError(explain("roll", "a whole number of places for each axis", got)) from None
     for by, a in shifts:
-        (a,) = canonical_axes("roll", a, len(x.shape))
+        a = canonical_axis("roll", a, len(x.shape))
         total[a] = total.get(a, 0) + by
     return _roll(x, shift=tuple(total.values()), axis=tuple(total))

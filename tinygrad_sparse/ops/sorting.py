@@ -17,7 +17,7 @@ from tinygrad_sparse.rules import ids_of, places_of, reindexed
 from tinygrad_sparse.slices import IndexedSlices, finer, rows_of
 from tinygrad_sparse.tensor import unwrap
 
-from .axes import canonical_axes
+from .axes import canonical_axis
 from .given import as_array
 from .rows import take_along_axis
 from .shape import reshape
@@ -26,7 +26,7 @@ from .shape import reshape
 def _argsort_canonical(x: Array, *, axis: int | None = -1, descending: bool = False) -> Any:
     if axis is None:
         x, axis = x.reshape(-1), 0
-    (axis,) = canonical_axes("argsort", axis, x.ndim)
+    axis = canonical_axis("argsort", axis, x.ndim)
     return (x,), {"axis": axis, "descending": bool(descending)}
 
 
@@ -77,7 +77,7 @@ def sort(x: Any, axis: int | None = -1, descending: bool = False) -> Any:
     x = as_array("sort", x)
     if axis is None:
         x, axis = reshape(x, -1), 0
-    (axis,) = canonical_axes("sort", axis, len(x.shape))
+    axis = canonical_axis("sort", axis, len(x.shape))
     return _permute(x, argsort(unwrap(x), axis, descending), axis=axis)
 
 
@@ -92,7 +92,7 @@ def topk(x: Any, k: int, axis: int = -1) -> tuple[Any, Any]:
     (array([6., 6., 4.]), array([2, 4, 3]))
     """
     x = as_array("topk", x)
-    (axis,) = canonical_axes("topk", axis, len(x.shape))
+    axis = canonical_axis("topk", axis, len(x.shape))
     if not 0 <= k <= x.shape[axis]:
         raise ShapeError(explain("topk", f"k in [0, {x.shape[axis]}]", f"{k}"))
     order = argsort(x, axis, True)
