@@ -63,7 +63,8 @@ def sum(xp: Any, x: Array, *, axis: Any = None, keepdims: bool = False) -> Array
 
 def _mean_vjp(g: Any, out: Any, x: Any, *, axis: tuple[int, ...], keepdims: bool) -> Any:
     n = math.prod(x.shape[a] for a in axis)
-    return broadcast_to(_kept(g, x, axis), x.shape) / n
+    # times a share, not over a count: float16 has no 70,000, but it has a 70,000th
+    return broadcast_to(_kept(g, x, axis), x.shape) * (1.0 / n if n else 0.0)
 
 
 @primitive(rows=ROWS, vjp=(_mean_vjp,), canonical=_axes("mean"), methods=("mean",))
