@@ -138,7 +138,6 @@ LOCAL = {
     "joined": lambda x, T, P, b: ops.concatenate([x, T], axis=1)[:, 1:3],
     "stacked": lambda x, T, P, b: ops.stack([x, T], axis=1).sum(1),
     "turned": lambda x, T, P, b: ops.swapaxes(x[:, None], 1, 2)[..., 0],
-    "in float32": lambda x, T, P, b: x.astype(np.float32).astype(np.float64),
 }
 MOVING = {
     "reversed": lambda x, T, P, b: x[::-1],
@@ -175,7 +174,7 @@ def check_chain(names, table, ids):
             assert type(got) is IndexedSlices, name
             got = got.to_dense()
         wanted = dense[name] if type(dense[name]) is np.ndarray else dense[name].to_dense()
-        np.testing.assert_allclose(got, wanted, rtol=1e-6, atol=1e-9, err_msg=name)
+        np.testing.assert_allclose(got, wanted, rtol=1e-9, atol=1e-12, err_msg=name)
     return {name: sparse[name].coalesce().indices.tolist() for name in sparse if name in "xT"}
 
 
