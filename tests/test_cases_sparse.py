@@ -1,0 +1,473 @@
+"""Faults reported in other libraries: sparse gradients and sparse optimizers, a row each.
+
+The id is the row of the list. Row 41: test_engine; 79: test_optim; 101: test_engine.
+"""
+
+import hashlib
+import tracemalloc
+
+import numpy as np
+import pytest
+
+import tinygrad_sparse as ts
+from tinygrad_sparse import GradStore, IndexedSlices, backend, errors, nn, ops, optim
+
+ROWS = []
+
+
+def row(number, what=""):
+    """Collects the function as a row of the table."""
+    id = f"sparse-{number}" + (f": {what}" if what else "")
+    return lambda f: ROWS.append(pytest.param(f, id=id))
+
+
+@pytest.mark.parametrize("check", ROWS)
+def test_row(check):
+    check()
+
+
+def table(V=8, d=2, dtype=np.float64):
+    return ts.parameter(np.arange(V * d, dtype=dtype).reshape(V, d) / (V * d), name="T")
+
+
+def gradient(T, f, seed=None):
+    """d f(T) / dT, with nothing made dense on the way."""
+    with ts.Tape(densify="raise") as tape:
+        y = f(T)
+    return tape.backward(y, seed=np.ones(y.shape) if seed is None else seed)[T]
+
+
+# -- repeated ids, several lookups ---------------------------------------------------------------
+
+
+@row(1)
+def repeated_ids_add_up():
+    T = ts.parameter(np.zeros((3, 1)))
+    g = gradient(T, lambda T: ops.take(T, [0, 0]), np.array([[0.2], [0.3]]))
+    assert type(g) is IndexedSlices
+    np.testing.assert_array_equal(g.to_dense(), [[0.5], [0.0], [0.0]])
+
+
+@row(3)
+def two_backwards_over_the_same_ids_add_up():
+    T = table()
+    g = gradient(T, lambda T: ops.take(T, [7, 1, 3]).sum())
+    total = g + gradient(T, lambda T: ops.take(T, [7, 1, 3]).sum())
+    np.testing.assert_array_equal(total.to_dense()[[7, 1, 3]], 2.0)
+    np.testing.assert_array_equal(g.to_dense()[[7, 1, 3]], 1.0)
+
+
+@row(5)
+def one_lookup_or_two_give_equal_gradients():
+    T, ids = table(), [3, 1, 3]
+    one = gradient(T, lambda T: ops.take(T, ids) * 2).coalesce()
+    two = gradient(T, lambda T: ops.take(T, ids) + ops.take(T, ids)).coalesce()
+    np.testing.assert_array_equal(one.indices, two.indices)
+    np.testing.assert_array_equal(one.values, two.values)
+
+
+@row(7)
+def one_id_32_times():
+    g = gradient(table(), lambda T: ops.take(T, np.zeros(32, int)))
+    np.testing.assert_array_equal(g.coalesce().values, [[32.0, 32.0]])
+
+
+# -- negative ids, and ids out of range ----------------------------------------------------------
+
+
+@row(11)
+def an_id_of_v_is_an_error():
+    for T in (table(), ts.tensor(np.ones((8, 2))), np.ones((8, 2))):
+        with pytest.raises(errors.RowIndexError, match=r"^take: expected ids in \[0, 8\), got 8 "):
+            ops.take(T, [8])
+
+
+@row(15)
+def a_negative_id_counts_from_the_end_in_every_op():
+    T = table()
+    for f in (lambda T: ops.take(T, [-1]), lambda T: T[[-1]], lambda T: T[[-1], :]):
+        assert gradient(T, f).indices.tolist() == [7]
+        np.testing.assert_array_equal(f(T).data, T.data[[-1]])
+    assert IndexedSlices([-1], np.ones((1, 2)), (8, 2)).indices.tolist() == [7]
+    np.testing.assert_array_equal(ops.scatter_rows(np.ones((1, 2)), [-1], 8)[7], 1.0)
+    assert nn.cross_entropy(T, [-1] * 8).item() == nn.cross_entropy(T, [1] * 8).item()
+    for f in (
+        lambda: ops.take(T, [-9]),
+        lambda: T[[-9]],
+        lambda: IndexedSlices([-9], np.ones((1, 2)), (8, 2)),
+        lambda: ops.scatter_rows(np.ones((1, 2)), [-9], 8),
+        lambda: nn.cross_entropy(T, [-3] * 8),
+    ):
+        with pytest.raises(errors.RowIndexError, match="expected ids in"):
+            f()
+
+
+@row(17)
+def ids_are_checked_alike_with_and_without_a_gradient():
+    values = np.ones((8, 2))
+    for bad in ([8], [-9], [0.0], [True], ["0"]):
+        texts = set()
+        for T in (ts.parameter(values), ts.tensor(values), values):
+            with pytest.raises(errors.RowIndexError) as error:
+                ops.take(T, bad)
+            texts.add(str(error.value))
+        assert len(texts) == 1
+
+
+# -- nothing looked up ---------------------------------------------------------------------------
+
+
+@row(25)
+def adam_takes_a_gradient_without_rows():
+    T = table()
+    before = T.numpy()
+    g = gradient(T, lambda T: ops.take(T, []))
+    assert g.values.shape == (0, 2) and g.coalesce().values.shape == (0, 2)
+    grads = GradStore()
+    grads[T] = g
+    for opt in (optim.Adam([T], sparse="lazy"), optim.Adagrad([T]), optim.SGD([T], lr=1.0)):
+        opt.step(grads)
+        np.testing.assert_array_equal(T.data, before)
+
+
+@row(27)
+def ids_of_shape_6_0_2():
+    T = table()
+    with ts.Tape(densify="raise") as tape:
+        y = T[np.zeros((6, 0, 2), int)]
+    assert y.shape == (6, 0, 2, 2)
+    g = tape.backward(y, seed=np.zeros(y.shape))[T]
+    assert g.values.shape == (0, 2)
+    np.testing.assert_array_equal(g.to_dense(), np.zeros((8, 2)))
+
+
+# -- dtypes, ranks and layouts of ids ------------------------------------------------------------
+
+
+@row(29)
+def every_integer_dtype_and_no_other():
+    T = table()
+    for code in "bBhHiIlLqQ":
+        ids = np.array([5, 0, 5], code)
+        g = gradient(T, lambda T, ids=ids: ops.take(T, ids))
+        assert g.indices.dtype == np.int64 and g.indices.tolist() == [5, 0, 5]
+    for code in "efd?FD":
+        with pytest.raises(errors.RowIndexError, match="expected integer ids"):
+            ops.take(T, np.array([1, 0], code))
+
+
+@row(31)
+def large_ids_take_no_path_through_floats():
+    with pytest.raises(errors.RowIndexError):
+        IndexedSlices(np.array([16777217], np.float32), np.ones((1, 1)), (2**25, 1))
+    g = IndexedSlices([16777217, 16777216, 16777217], np.ones((3, 1)), (2**25, 1))
+    assert g.coalesce().indices.tolist() == [16777216, 16777217]
+    assert g.coalesce().values.ravel().tolist() == [1.0, 2.0]
+
+
+@row(33)
+def ids_of_any_strides():
+    T, ids = table(), np.arange(8).reshape(2, 4)
+    for some in (ids.T, ids[:, ::2], ids[::-1, ::-1], np.broadcast_to(ids[:1], (3, 4))):
+        g = gradient(T, lambda T, some=some: T[some])
+        assert g.indices.tolist() == some.ravel().tolist()
+
+
+@row(35)
+def ids_of_rank_2_coalesce():
+    T = table()
+    g = gradient(T, lambda T: T[[[3, 1], [1, 3]]] * 1.0).coalesce()
+    assert g.indices.shape == (2,) and g.indices.tolist() == [1, 3]
+    np.testing.assert_array_equal(g.values, np.full((2, 2), 2.0))
+    with ts.Tape(densify="raise") as tape:  # the recorded sum of repeats, too
+        grads = tape.backward((T[[[3, 1], [1, 3]]] ** 2).sum(), create_graph=True)
+        again = tape.backward((grads[T].coalesce().values ** 2).sum())
+    np.testing.assert_allclose(again[T].to_dense()[[1, 3]], 32 * T.data[[1, 3]])
+
+
+# -- sparsity that is lost, or does not compose --------------------------------------------------
+
+
+@row(37)
+def the_gradient_is_indexed_slices():
+    T = table()
+    for f in (lambda T: T[[1]], lambda T: ops.take(T, 1), lambda T: T[1], lambda T: T[1:3],
+              lambda T: T[:, 0][[2]], lambda T: ops.tanh(T)[[1]] * 2):  # fmt: skip
+        assert type(gradient(T, f)) is IndexedSlices
+
+
+def bytes_of_a_step(V, make):
+    """Most bytes held at once by a step on a (V, 4) table, after one that sets up its state."""
+    T = ts.parameter(np.zeros((V, 4), np.float32))
+    opt = make([T])
+    for traced in (False, True):
+        if traced:
+            tracemalloc.start()
+        try:
+            with ts.Tape(densify="raise") as tape:
+                loss = (T[[1, 5, 1]] ** 2).sum()
+            opt.step(tape.backward(loss))
+            if traced:
+                return tracemalloc.get_traced_memory()[1]
+        finally:
+            if traced:
+                tracemalloc.stop()
+
+
+@row(39)
+def a_step_allocates_as_much_for_a_large_table_as_for_a_small_one():
+    for make in (
+        lambda p: optim.SGD(p, lr=0.1),
+        lambda p: optim.Adagrad(p, lr=0.1),
+        lambda p: optim.Adam(p, lr=0.1, sparse="lazy"),
+    ):
+        small, large = bytes_of_a_step(100, make), bytes_of_a_step(100_000, make)
+        assert large < small + 10_000 < 100_000
+
+
+@row(43)
+def indexing_and_take_are_the_same():
+    T = table()
+    one, two = (gradient(T, f) for f in (lambda T: T[[5, 1]], lambda T: ops.take(T, [5, 1])))
+    assert type(one) is type(two) is IndexedSlices and one.indices.tolist() == [5, 1]
+    np.testing.assert_array_equal(one.to_dense(), two.to_dense())
+
+
+@row(45)
+def rows_pass_through_an_inner_function_and_its_gradient():
+    values = table().numpy()
+
+    def inner(w):
+        return (w[[1, 3, 1]] ** 2).sum()
+
+    g = ts.grad(inner)(values)
+    assert type(g) is IndexedSlices and g.coalesce().indices.tolist() == [1, 3]
+    T = ts.parameter(values)
+    with ts.Tape(densify="raise") as tape:
+        g = ts.grad(inner)(T)
+        assert type(g) is IndexedSlices
+        loss = (g.coalesce().values ** 2).sum()
+    grads = tape.backward(loss)
+    assert grads.touched_rows(T).tolist() == [1, 3]  # (4w)² and (2w)²
+    np.testing.assert_allclose(grads[T].to_dense()[[1, 3]], values[[1, 3]] * [[32.0], [8.0]])
+
+
+@row(47)
+def sizes_mean_what_they_mean_for_the_dense_twin():
+    g = gradient(table(), lambda T: T[[1, 1]])
+    dense = g.to_dense()
+    assert (g.shape, g.ndim, g.size, g.dtype) == (dense.shape, dense.ndim, dense.size, dense.dtype)
+    assert g.nbytes == 2 * 8 + 2 * 2 * 8  # what it holds, not what the twin holds
+
+
+# -- what optimizers mean ------------------------------------------------------------------------
+
+
+@row(57, "lazy")
+def rows_that_are_not_looked_up_stay_under_lazy_adam():
+    T = table()
+    start = T.numpy()
+    opt = optim.Adam([T], lr=0.1, sparse="lazy")
+    for ids in ([1, 2], [1], [1]):
+        with ts.Tape() as tape:
+            loss = T[ids].sum()
+        opt.step(tape.backward(loss))
+        if ids == [1, 2]:
+            second = T.numpy()[2]
+    np.testing.assert_array_equal(T.data[[0, 3, 4, 5, 6, 7]], start[[0, 3, 4, 5, 6, 7]])
+    np.testing.assert_array_equal(T.data[2], second)
+
+
+@row(65)
+def a_group_after_the_one_with_rows_is_stepped():
+    T, b = table(), ts.parameter(np.ones(2))
+    for make in (optim.SGD, optim.Adagrad):
+        before = b.numpy(), T.numpy()
+        with ts.Tape() as tape:
+            loss = (T[[1]] * 2 + b).sum()
+        make([{"params": [T]}, {"params": [b]}], lr=0.1).step(tape.backward(loss))
+        assert (b.data < before[0]).all() and (T.data[1] < before[1][1]).all()
+
+
+@row(67)
+def adagrad_sums_squares_of_the_raw_coalesced_gradient():
+    T = table()
+    p, h = T.numpy(), np.zeros((8, 2))
+    opt = optim.Adagrad([T], lr=0.3, eps=1e-8)
+    rng = np.random.default_rng(0)
+    for _ in range(5):
+        ids, c = rng.integers(0, 8, 6), rng.normal(size=(6, 2))
+        with ts.Tape(densify="raise") as tape:
+            loss = (T[ids] * c).sum()
+        opt.step(tape.backward(loss))
+        g = np.zeros((8, 2))
+        np.add.at(g, ids, c)
+        h += g * g
+        p -= 0.3 * g / (np.sqrt(h) + 1e-8)
+    np.testing.assert_allclose(T.data, p, rtol=1e-12)
+    np.testing.assert_allclose(opt.state_dict()["slots"][0][0], h, rtol=1e-12)
+
+
+# -- accumulation --------------------------------------------------------------------------------
+
+
+@row(71)
+def four_micro_batches_are_one_batch():
+    T, b = table(), ts.parameter(np.zeros(2))
+    ids = np.random.default_rng(0).integers(0, 8, 16)
+
+    def grads_of(ids):
+        with ts.Tape(densify="raise") as tape:
+            loss = ((T[ids] + b) ** 2).sum()
+        return tape.backward(loss)
+
+    whole = grads_of(ids)
+    first, *others = map(grads_of, ids.reshape(4, 4))
+    total = first
+    for one in others:
+        total = total + one
+    assert type(total[T]) is IndexedSlices
+    for p in (T, b):
+        np.testing.assert_allclose(total.to_dense()[p], whole.to_dense()[p], rtol=1e-12)
+
+
+@row(73)
+def a_hundred_micro_batches_of_a_large_table_need_no_table():
+    T = ts.parameter(np.zeros((10**6, 2), np.float16))
+    total = GradStore()
+    tracemalloc.start()
+    try:
+        for i in range(100):
+            with ts.Tape(densify="raise") as tape:
+                loss = T[[i, i + 1, 10**6 - 1]].sum()
+            total = total + tape.backward(loss)
+        rows = total.touched_rows(T)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(rows) == 102 and total.nbytes <= 100 * 3 * (8 + 4)
+    assert peak < 10**6
+
+
+@row(75)
+def scaling_keeps_ids_and_shape():
+    g = gradient(table(), lambda T: T[[5, 1, 5]])
+    for scaled in (g * 2, 2 * g, np.float64(2) * g):
+        assert type(scaled) is IndexedSlices and scaled.shape == g.shape
+        assert scaled.indices.tolist() == [5, 1, 5]
+        np.testing.assert_array_equal(scaled.to_dense(), g.to_dense() * 2)
+
+
+@row(81)
+def a_step_updates_the_table_in_place_and_returns_nothing():
+    T = table()
+    view = T.data
+    grads = GradStore()
+    grads[T] = IndexedSlices([3], np.ones((1, 2)), (8, 2))
+    assert optim.SGD([T], lr=1.0).step(grads) is None
+    assert np.shares_memory(view, T.data) and (view[3] < 0).all()
+
+
+# -- precision and determinism -------------------------------------------------------------------
+
+
+@row(83)
+def finite_parts_that_sum_to_infinity_are_seen_after_coalescing():
+    g = IndexedSlices([3, 3], np.array([[40000], [40000]], np.float16), (8, 1))
+    assert np.isfinite(g.values).all()
+    with np.errstate(over="ignore"):
+        assert np.isinf(g.coalesce().values).all() and np.isinf(g.norm())
+    T = ts.parameter(np.zeros((8, 1), np.float16))
+    grads = GradStore()
+    grads[T] = IndexedSlices([3, 3, 3], np.array([[4e4], [4e4], [-4e4]], np.float16), (8, 1))
+    assert grads.norm() == 40000.0
+
+
+@row(85)
+def the_same_bits_ten_times():
+    rng = np.random.default_rng(0)
+    values, ids = rng.normal(size=(50, 3)).astype(np.float32), rng.integers(0, 50, 500)
+    c = rng.normal(size=(500, 3)).astype(np.float32)
+    hashes = set()
+    for _ in range(10):
+        T = ts.parameter(values)
+        opt = optim.Adagrad([T], lr=0.1)
+        for _ in range(2):
+            with ts.Tape() as tape:
+                loss = (ops.tanh(T[ids]) * c).sum()
+            opt.step(tape.backward(loss))
+        hashes.add(hashlib.sha256(T.data.tobytes()).hexdigest())
+    assert len(hashes) == 1
+
+
+# -- speed and size ------------------------------------------------------------------------------
+
+
+@row(89)
+def ids_that_are_sorted_and_unique_are_not_sorted_again():
+    g = IndexedSlices([1, 4, 6], np.ones((3, 2)), (8, 2))
+    assert g.coalesce() is g and g.is_coalesced
+
+
+@row(91)
+def ids_are_validated_at_the_lookup_only():
+    T = table()
+    checked = []
+
+    def counted(check):
+        return lambda *args: checked.append(args) or check(*args)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tinygrad_sparse.ops.rows.row_ids", counted(backend.row_ids))
+        patch.setattr("tinygrad_sparse.ops.rows.are_row_ids", counted(backend.are_row_ids))
+        patch.setattr("tinygrad_sparse.slices.row_ids", counted(backend.row_ids))
+        with ts.Tape(persistent=True) as tape:
+            loss = (ops.tanh(T)[np.array([1, 3, 1])] ** 2).sum()
+        assert len(checked) == 1
+        for _ in range(100):
+            tape.backward(loss).touched_rows(T)
+    assert len(checked) == 1
+
+
+@row(95)
+def rows_beyond_2_to_the_31_are_addressed_right():
+    V = 2**40
+    g = IndexedSlices([V - 1, 2**33 + 1], np.ones((2, 3, 2)), (V, 3, 2))
+    finer = g + IndexedSlices([3 * (V - 1) + 2], np.ones((1, 2)), (V, 3, 2), lead=2)
+    rows = [3 * (2**33 + 1) + i for i in range(3)] + [3 * (V - 1) + i for i in range(3)]
+    assert finer.coalesce().indices.tolist() == rows
+    assert finer.coalesce().values[:, 0].tolist() == [1, 1, 1, 1, 1, 2]
+    assert g.size == 6 * V and g.nbytes == 2 * 8 + 2 * 6 * 8
+    with pytest.raises(errors.RowIndexError):
+        IndexedSlices([V], np.ones((1, 3, 2)), (V, 3, 2))
+
+
+@row(97)
+def ids_near_59_million_keep_their_rows():
+    ids = 59_000_000 + np.array([3, 1, 2, 1], np.int32)
+    g = IndexedSlices(ids, np.arange(4.0)[:, None], (60_000_000, 1)).coalesce()
+    assert (g.indices - 59_000_000).tolist() == [1, 2, 3]
+    assert g.values.ravel().tolist() == [4.0, 2.0, 0.0]
+    assert (g + g).coalesce().indices.tolist() == g.indices.tolist()
+
+
+# -- second order --------------------------------------------------------------------------------
+
+
+@row(105)
+def a_gradient_penalty_through_a_lookup_is_the_one_through_the_dense_table():
+    values = table().numpy()
+
+    def penalty(lookup):
+        T = ts.parameter(values)
+        with ts.Tape(densify="allow") as tape:
+            g = tape.backward((ops.tanh(lookup(T)) ** 2).sum(), create_graph=True)[T]
+            squares = g.norm() ** 2 if type(g) is IndexedSlices else (g * g).sum()
+            return tape.backward(squares).to_dense()[T], type(g)
+
+    onehot = np.eye(8)[[3, 1, 3]]
+    sparse, kind = penalty(lambda T: T[[3, 1, 3]])
+    dense, other = penalty(lambda T: onehot @ T)
+    assert kind is IndexedSlices and other is ts.Tensor
+    np.testing.assert_allclose(sparse, dense, rtol=1e-10, atol=1e-14)
+    assert np.abs(sparse).max() > 0.1
