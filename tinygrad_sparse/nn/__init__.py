@@ -2,7 +2,8 @@
 
 from .distances import cosine_similarity, hinge, huber, l1, margin_ranking, mse, triplet
 from .dropout import Dropout, dropout
-from .embedding import Embedding
+from .embedding import Embedding, EmbeddingBag
+from .hashing import hash_ids
 from .linear import Linear
 from .losses import bce_with_logits, cross_entropy, kl_div, nll
 from .module import Module
@@ -13,6 +14,7 @@ from .sequential import Sequential
 __all__ = [
     "Dropout",
     "Embedding",
+    "EmbeddingBag",
     "LayerNorm",
     "Linear",
     "Module",
@@ -21,6 +23,7 @@ __all__ = [
     "cosine_similarity",
     "cross_entropy",
     "dropout",
+    "hash_ids",
     "hinge",
     "huber",
     "kl_div",

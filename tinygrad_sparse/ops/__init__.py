@@ -17,6 +17,7 @@ from . import recorded, shape
 
 if TYPE_CHECKING:
     from .activation import *
+    from .bag import *
     from .constants import *
     from .conv import *
     from .diagonals import *
@@ -43,7 +44,7 @@ MODULES = tuple(
     import_module(f"{__name__}.{name}")
     for name in (
         "elementwise", "exponential", "rounding", "trigonometric", "activation",
-        "shape", "rows", "index", "join", "sorting", "segment",
+        "shape", "rows", "index", "join", "sorting", "segment", "bag",
         "reduce", "scan", "norms", "softmax",
         "diagonals", "linalg", "einsum", "solve", "conv", "constants",
     )
