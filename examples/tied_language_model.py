@@ -2,8 +2,7 @@
 
     python -m examples.tied_language_model
 
-The lookup gives E a row-sparse gradient, the output layer a dense one: they meet in one dense
-buffer of E's size, which the Tape records.
+E's row-sparse gradient and its dense one meet in one dense buffer, which the Tape records.
 """
 
 import numpy as np

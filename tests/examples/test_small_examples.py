@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from examples import glove, tied_language_model
+from examples import glove, q_learning, tied_language_model, two_tower
 from examples.word2vec.vocabulary import Text
 
 BLOCK = 5  # words of one topic follow each other; V = 4 topics of 5 words
@@ -38,3 +38,19 @@ def test_the_tied_model_beats_frequency_and_records_one_dense_buffer(text):
     (record,) = tape.densified
     assert record.shape == (20, 8)
     assert "tied_language_model.py" in record.where
+
+
+def test_q_learning_finds_the_shortest_way():
+    taken = q_learning.path(q_learning.train(steps=1500))
+    assert len(taken) == 14
+    assert taken[-1] == q_learning.GOAL
+
+
+def test_two_towers_meet():
+    rng = np.random.default_rng(0)
+    where = rng.integers(0, 30, 900)
+    texts = [[f"w{10 * m + rng.integers(10)}" for _ in range(6)] for m in where]
+    texts[0] = []
+    found, popular = two_tower.train(texts, where, 30, d=8, steps=150)
+    assert found > 0.9
+    assert popular < 0.5
