@@ -56,5 +56,4 @@ def path(Q: np.ndarray) -> list[int]:
 if __name__ == "__main__":
     taken, cells = path(train()), np.array(list("." * START + "S" + "#" * (WIDTH - 2) + "G"))
     cells[taken[1:-1]] = "*"
-    print(f"{len(taken) - 1} steps; the shortest way along the cliff has 13")
-    print("\n".join(map("".join, cells.reshape(HEIGHT, WIDTH))))
+    print(f"{len(taken) - 1} steps of 13", *map("".join, cells.reshape(HEIGHT, WIDTH)), sep="\n")
