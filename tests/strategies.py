@@ -16,7 +16,7 @@ FLOATS = [np.float16, np.float32, np.float64]
 INTEGERS = [np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64]
 
 # A shared machine stalls at times: neither a slow draw nor a slow example is a fault.
-quick = settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
+quick = settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.too_slow])
 
 floats = st.sampled_from(FLOATS)
 

@@ -129,8 +129,6 @@ CALLS = {
                              "concatenate: expected a sequence of arrays, got Tensor."),
     "concatenate axis": (lambda W: ops.concatenate([W, W], axis=2), ShapeError,
                          "concatenate: expected an axis in [-2, 2), got 2."),
-    "concatenate all axes": (lambda W: ops.concatenate([W, W], axis=None), ShapeError,
-                             "concatenate: expected one axis, got None."),
     "reshape": (lambda W: W.reshape(3, 4), ShapeError,
                 "reshape: expected a shape of 10 elements for (5, 2), got (3, 4)."),
     "reshape -1": (lambda W: W.reshape(-1, 3), ShapeError,

@@ -223,6 +223,12 @@ def test_cross_entropy_is_exact_where_softmax_then_log_is_not(dtype):
     np.testing.assert_array_equal(g, [[0.0, 0.0]])
 
 
+def test_a_class_that_is_ruled_out_costs_nothing():
+    value, g = value_and_gradient(nn.cross_entropy, np.array([[0.0, -np.inf]]), [0])
+    assert value == 0.0
+    np.testing.assert_array_equal(g, [[0.0, 0.0]])
+
+
 def test_cross_entropy_by_hand():
     logits = np.log([[1.0, 3.0], [1.0, 1.0], [3.0, 1.0]])
     each = -np.log([0.25, 0.5, 0.75])

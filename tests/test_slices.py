@@ -52,6 +52,7 @@ def test_two_operands(drawn):
     check(a + b, x + y, a.dtype)
     check(a - b, x - y, a.dtype)
     check(a + b - a, y, a.dtype)
+    check(b - (a + b), -x, a.dtype)
     check(a + a, x + x, a.dtype)
     assert (a + b).lead == max(a.lead, b.lead)
 
@@ -205,6 +206,19 @@ def test_nbytes_counts_what_is_held():
     assert (g + g).nbytes == 2 * g.nbytes
     assert g.coalesce().nbytes == 2 * 8 + 2 * 4 * 4
     assert (g.size, g.shape) == (4 * 10**9, (10**9, 4))
+
+
+@quick
+@given(pairs())
+def test_accumulate_writes_only_to_what_it_owns(drawn):
+    (a, x), (b, y) = drawn
+    check(accumulate(a, b, owned=False), x + y, a.dtype)
+    check(a, x, a.dtype)
+    total = a + b
+    check(total.coalesce(), x + y)  # remembered, and must be forgotten
+    total = accumulate(total, b, owned=True)
+    check(total, x + 2 * y)
+    check(total.coalesce(), x + 2 * y)
 
 
 @quick

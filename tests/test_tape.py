@@ -216,6 +216,34 @@ def test_what_backward_has_used_dies_before_the_tape(W):
     assert saved() is None
 
 
+def test_what_the_loss_does_not_depend_on_dies_too(W):
+    with ts.Tape() as t:
+        aside = ops.exp(W)
+        loss = (W * 2).sum()
+    saved = weakref.ref(aside._data)
+    del aside
+    t.backward(loss)
+    assert saved() is None and len(t) == 3
+
+
+def test_saved_values_die_while_backward_goes_on(W):
+    alive = []
+
+    @ts.primitive(
+        rows=ts.elementwise, vjp=(lambda g, out, x: alive.append(later() is not None) or g,)
+    )
+    def early(xp, x):
+        return x + 0
+
+    with ts.Tape() as t:
+        y = ops.exp(early(W))
+        loss = (y * y).sum()
+    later = weakref.ref(y._data)
+    del y
+    t.backward(loss)
+    assert alive == [False]
+
+
 @pytest.mark.parametrize("persistent", [False, True])
 def test_a_rule_that_raises_keeps_nothing_alive(W, persistent):
     @ts.primitive(rows=ts.elementwise, vjp=(lambda g, out, x: 1 / 0,))
