@@ -15,7 +15,7 @@ from tinygrad_sparse import ops
 from tinygrad_sparse.backend import describe
 from tinygrad_sparse.backward import grad, identity, reverse
 from tinygrad_sparse.errors import DtypeError, TapeError, TinygradSparseError, explain
-from tinygrad_sparse.slices import Gradient, densify
+from tinygrad_sparse.slices import Gradient, densify, is_sparse
 from tinygrad_sparse.tape import Tape, no_grad
 from tinygrad_sparse.tensor import Tensor, parameter, tensor, unwrap
 
@@ -23,6 +23,7 @@ from .compare import Options, Problem, check_form, compare, own
 from .conduct import check_repeatable, check_strides, check_unwritten, check_zero
 from .diagnosis import GradientError
 from .differences import Arrays
+from .watch import dense_twin
 
 METHODS = ("central", "complex")
 
@@ -48,8 +49,8 @@ def check_grads(
     with rtol 1e-6, 2e-4, 2e-2 and atol 1e-9, 2e-4, 2e-2 times the largest entry for float64, 32,
     16; ten times that for each further order. Order 2 checks x -> Σ v·∇(Σ w·f(x)) for random v, w.
     Also checked: two runs agree in every bit; a zero upstream gives zeros; the upstream may be
-    read-only and have any strides; nothing is written to; using the result twice doubles; a
-    row-sparse gradient has the ids of rows that are read, and no others.
+    read-only and have any strides; nothing is written to; using f twice adds up; a row-sparse
+    gradient equals the dense one, and has the ids of rows that are read and no others.
 
     ``method="complex"`` uses the complex step instead, exact to rounding, for order 1. f must then
     take complex arrays and be analytic: that cannot be seen from outside, so it is yours to say,
@@ -67,6 +68,7 @@ def check_grads(
     with no_grad():
         problem = traced(f, arrays, wanted)
         _check_first_order(problem, traced(f, arrays, wanted), options)
+        check_twin(f, problem, options)
         check_twice(f, problem, options)
         compare_higher(f, arrays, wanted, order, options)
 
@@ -184,6 +186,32 @@ def _slope(
         return total
 
     return slope
+
+
+def check_twin(f: Callable[..., Any], problem: Problem, options: Options) -> None:
+    """Row-sparse gradients equal those of the dense twin, to rounding."""
+    w = np.random.default_rng(options.seed).normal(size=problem.out.shape)
+    w = w.astype(problem.out.dtype)
+    sparse = {i: g for i, g in problem.pull(w).items() if is_sparse(g)}
+    if not sparse:
+        return
+    twin = traced(dense_twin(f), problem.arrays, problem.wanted, problem.name).pull(w)
+    for i, g in sparse.items():
+        got, wanted = densify(g).astype(np.float64), densify(twin[i]).astype(np.float64)
+        off = np.abs(got - wanted)
+        if not (off <= 64 * np.finfo(g.dtype).eps * np.abs(wanted).max(initial=0.0)).all():
+            at = tuple(map(int, np.unravel_index(np.argmax(off), off.shape)))
+            raise GradientError(
+                explain(
+                    f"{problem.name}: gradient of argument {i} at {list(at)}",
+                    f"{wanted[at]:.12g}, as with dense gradients from the lookup on",
+                    f"{got[at]:.12g} from a row-sparse one",
+                    "look at the row rules of the ops between the lookup and the result",
+                ),
+                "sparse",
+                i,
+                at,
+            )
 
 
 def check_twice(f: Callable[..., Any], problem: Problem, options: Options) -> None:

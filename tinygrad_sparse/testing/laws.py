@@ -21,7 +21,7 @@ from tinygrad_sparse.tensor import Tensor, parameter, tensor, unwrap
 from .cases import Case
 from .compare import ATOL, RTOL, Options, Problem, compare
 from .conduct import check_repeatable, check_strides, check_unwritten, check_zero
-from .gradcheck import check_twice, compare_higher, traced
+from .gradcheck import check_twice, check_twin, compare_higher, traced
 from .substitute import vjps_of, with_vjps
 
 Law = Callable[[Case], None]
@@ -59,6 +59,11 @@ def sparse_pull(case: Case) -> None:
                 np.testing.assert_allclose(
                     got, wanted, rtol=1e-10, atol=1e-12, err_msg=f"{case}, lead {lead}, {label}"
                 )
+
+
+def sparse_equals_dense(case: Case) -> None:
+    """A row-sparse gradient equals the dense twin's, which shares no code with it."""
+    check_twin(case, _problem(case), Options())
 
 
 def nothing_in_nothing_out(case: Case) -> None:
@@ -177,6 +182,7 @@ def twice_is_double(case: Case) -> None:
 LAWS: tuple[Law, ...] = (
     gradient,
     sparse_pull,
+    sparse_equals_dense,
     nothing_in_nothing_out,
     rows_commute,
     dtype_kept,
