@@ -15,12 +15,12 @@ from tinygrad_sparse import ops
 from tinygrad_sparse.backend import describe
 from tinygrad_sparse.backward import grad, identity, reverse
 from tinygrad_sparse.errors import DtypeError, TapeError, TinygradSparseError, explain
-from tinygrad_sparse.slices import Gradient, densify, is_sparse
+from tinygrad_sparse.slices import Gradient, densify
 from tinygrad_sparse.tape import Tape, no_grad
 from tinygrad_sparse.tensor import Tensor, parameter, tensor, unwrap
 
 from .compare import Options, Problem, check_form, compare, own
-from .conduct import check_repeatable, check_strides, check_unwritten, check_zero
+from .conduct import check_repeatable, check_sparse, check_strides, check_unwritten, check_zero
 from .diagnosis import GradientError
 from .differences import Arrays
 from .watch import dense_twin
@@ -68,7 +68,7 @@ def check_grads(
     with no_grad():
         problem = traced(f, arrays, wanted)
         _check_first_order(problem, traced(f, arrays, wanted), options)
-        check_twin(f, problem, options)
+        check_sparse(problem, traced(dense_twin(f), arrays, wanted), options)
         check_twice(f, problem, options)
         compare_higher(f, arrays, wanted, order, options)
 
@@ -186,32 +186,6 @@ def _slope(
         return total
 
     return slope
-
-
-def check_twin(f: Callable[..., Any], problem: Problem, options: Options) -> None:
-    """Row-sparse gradients equal those of the dense twin, to rounding."""
-    w = np.random.default_rng(options.seed).normal(size=problem.out.shape)
-    w = w.astype(problem.out.dtype)
-    sparse = {i: g for i, g in problem.pull(w).items() if is_sparse(g)}
-    if not sparse:
-        return
-    twin = traced(dense_twin(f), problem.arrays, problem.wanted, problem.name).pull(w)
-    for i, g in sparse.items():
-        got, wanted = densify(g).astype(np.float64), densify(twin[i]).astype(np.float64)
-        off = np.abs(got - wanted)
-        if not (off <= 64 * np.finfo(g.dtype).eps * np.abs(wanted).max(initial=0.0)).all():
-            at = tuple(map(int, np.unravel_index(np.argmax(off), off.shape)))
-            raise GradientError(
-                explain(
-                    f"{problem.name}: gradient of argument {i} at {list(at)}",
-                    f"{wanted[at]:.12g}, as with dense gradients from the lookup on",
-                    f"{got[at]:.12g} from a row-sparse one",
-                    "look at the row rules of the ops between the lookup and the result",
-                ),
-                "sparse",
-                i,
-                at,
-            )
 
 
 def check_twice(f: Callable[..., Any], problem: Problem, options: Options) -> None:

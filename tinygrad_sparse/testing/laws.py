@@ -20,9 +20,10 @@ from tinygrad_sparse.tensor import Tensor, parameter, tensor, unwrap
 
 from .cases import Case
 from .compare import ATOL, RTOL, Options, Problem, compare
-from .conduct import check_repeatable, check_strides, check_unwritten, check_zero
-from .gradcheck import check_twice, check_twin, compare_higher, traced
+from .conduct import check_repeatable, check_sparse, check_strides, check_unwritten, check_zero
+from .gradcheck import check_twice, compare_higher, traced
 from .substitute import vjps_of, with_vjps
+from .watch import dense_twin
 
 Law = Callable[[Case], None]
 
@@ -63,7 +64,9 @@ def sparse_pull(case: Case) -> None:
 
 def sparse_equals_dense(case: Case) -> None:
     """A row-sparse gradient equals the dense twin's, which shares no code with it."""
-    check_twin(case, _problem(case), Options())
+    problem = _problem(case)
+    twin = traced(dense_twin(case), problem.arrays, problem.wanted)
+    check_sparse(problem, twin, Options())
 
 
 def nothing_in_nothing_out(case: Case) -> None:
