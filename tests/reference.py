@@ -1,4 +1,4 @@
-"""A second engine, to hold ours against: naive, dense, forward. It shares no code and no idea with it.
+"""A second engine, to hold ours against: naive, dense, forward. They share no code and no idea.
 
 Every value carries its first and second derivatives by all N numbers of all leaves, as full arrays:
 value (*shape), slope (*shape, N), curve (*shape, N, N). An op is one of three things: a linear map,
@@ -119,7 +119,7 @@ def matmul(x, y):
 
 
 def gradient(x, weights):
-    """The gradient of Σ weights · x by all leaves: a value of which one more derivative is known."""
+    """The gradient of Σ weights · x by all leaves: a value with one more derivative."""
     flat, n = np.asarray(weights, np.float64).reshape(-1), x.n
     curve = np.full((x.value.size, n, n), np.nan) if x.curve is None else x.curve
     second = flat @ curve.reshape(-1, n * n)

@@ -1,5 +1,11 @@
-"""The examples in README.md and docs/ run, and print what they say they print."""
+"""The examples in README.md and on every page of docs/ run, and print what the page says.
 
+What a block prints is promised in one of two ways: ``print(...)  # -> text`` on a line, or a
+```text block right below it, whose lines may be broken anywhere between words.
+"""
+
+import contextlib
+import io
 import re
 from pathlib import Path
 
@@ -7,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+BLOCK = re.compile(r"^```python\n(.*?)^```$(?:\n+```text\n(.*?)^```$)?", re.DOTALL | re.MULTILINE)
 PRINTS = re.compile(r"^ *print\(.*\) +# -> (.*?) *$", re.MULTILINE)
 
 
@@ -16,21 +22,39 @@ def run(text: str, name: str) -> None:
     namespace: dict[str, object] = {"__name__": "__main__"}
     for block in BLOCK.finditer(text):
         above = text.count("\n", 0, block.start(1))  # so that a traceback names the page's line
-        exec(compile("\n" * above + block[1], name, "exec"), namespace)
+        code = compile("\n" * above + block[1], name, "exec")
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(code, namespace)
+        promised = "\n".join([*PRINTS.findall(block[1]), block[2] or ""])
+        assert printed.getvalue().split() == promised.split(), f"{name}, line {above + 1}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
-def test_examples_run(page, capsys):
-    text = page.read_text(encoding="utf-8")
-    run(text, str(page))
-    promised = [line for block in BLOCK.findall(text) for line in PRINTS.findall(block)]
-    assert capsys.readouterr().out.splitlines() == promised
+def test_examples_run(page):
+    run(page.read_text(encoding="utf-8"), str(page))
 
 
 def test_a_broken_example_is_noticed():
     with pytest.raises(ZeroDivisionError) as error:
         run("text\n\n```python\nx = 0\n```\n\n```python\n1 / x\n```\n", "page.md")
     assert error.traceback[-1].lineno == 7  # counted from 0
+
+
+@pytest.mark.parametrize(
+    ("page", "right"),
+    [
+        ("```python\nprint(1)  # -> 1\n```\n", True),
+        ("```python\nprint(1)  # -> 2\n```\n", False),
+        ("```python\nprint(1)\n```\n", False),
+        ("```python\nprint('a b c')\n```\n\n```text\na b\nc\n```\n", True),
+        ("```python\nprint('a b c')\n```\n\n```text\na b\n```\n", False),
+        ("```python\nx = 1\n```\n\nprose\n\n```text\nno promise\n```\n", True),
+    ],
+)
+def test_a_promise_is_kept_or_noticed(page, right):
+    with contextlib.nullcontext() if right else pytest.raises(AssertionError, match=r"page\.md"):
+        run(page, "page.md")
 
 
 def test_readme_opens_with_the_two_commands_and_an_example():

@@ -165,9 +165,7 @@ class Graphs(RuleBasedStateMachine):
         if x.shape != y.shape:
             return multiple()
         mask = np.random.default_rng(seed).random(x.shape) < 0.5
-        return self.keep(
-            ops.where(mask, x, y), ref.linear(lambda v, w: np.where(mask, v, w), p, q)
-        )
+        return self.keep(ops.where(mask, x, y), ref.linear(lambda v, w: np.where(mask, v, w), p, q))
 
     @rule(target=pairs, x=pairs, dtype=st.sampled_from([np.float32, np.float64]))
     def cast(self, x, dtype):

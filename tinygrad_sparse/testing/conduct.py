@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from tinygrad_sparse.errors import explain
-from tinygrad_sparse.slices import Gradient, densify
+from tinygrad_sparse.slices import Gradient, densify, is_sparse
 
 from .compare import Options, Problem
 from .diagnosis import GradientError
@@ -51,6 +51,29 @@ def check_repeatable(problem: Problem, again: Problem, options: Options) -> None
                     "is it random? draw outside the function, or with a fixed seed",
                 ),
                 "not repeatable",
+            )
+
+
+def check_sparse(problem: Problem, twin: Problem, options: Options) -> None:
+    """Row-sparse gradients equal those of the dense twin, to rounding."""
+    seed = _weights(problem, options)
+    sparse = {i: g for i, g in problem.pull(seed).items() if is_sparse(g)}
+    dense = twin.pull(seed) if sparse else {}
+    for i, g in sparse.items():
+        got, wanted = densify(g).astype(np.float64), densify(dense[i]).astype(np.float64)
+        off = np.abs(got - wanted)
+        if not (off <= 64 * np.finfo(g.dtype).eps * np.abs(wanted).max(initial=0.0)).all():
+            at = tuple(map(int, np.unravel_index(np.argmax(off), off.shape)))
+            raise GradientError(
+                explain(
+                    f"{problem.name}: gradient of argument {i} at {list(at)}",
+                    f"{wanted[at]:.12g}, as with dense gradients from the lookup on",
+                    f"{got[at]:.12g} from a row-sparse one",
+                    "look at the row rules of the ops between the lookup and the result",
+                ),
+                "sparse",
+                i,
+                at,
             )
 
 

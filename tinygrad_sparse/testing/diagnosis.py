@@ -25,7 +25,8 @@ class GradientError(AssertionError):
     `kind` says what it looks like. Wrong numbers: "sign", "factor", "zero", "swapped",
     "transposed", "some entries", "missing term", "not a number". Points that differences cannot
     judge: "kink", "edge", "unsettled", "not finite", "not analytic". Broken promises: "shape",
-    "dtype", "untouched row", "not repeatable", "zero upstream", "strides", "written to", "twice".
+    "dtype", "untouched row", "not repeatable", "zero upstream", "strides", "written to", "sparse",
+    "twice".
     `argument` and `index` say where; `got` and `expected` what, if it is one number.
     """
 
@@ -56,9 +57,13 @@ class Mismatch(NamedTuple):
 
     @property
     def worst(self) -> tuple[int, int]:
-        """(seed, probe) of the entry that is furthest off."""
+        """(seed, probe) of the first entry that is about as far off as any.
+
+        Not of the furthest: with one factor everywhere, rounding would choose that.
+        """
         off = np.abs(self.got - self.expected) / np.maximum(self.tolerance, 1e-300)
-        s, k = np.unravel_index(np.argmax(np.where(np.isnan(off), np.inf, off)), off.shape)
+        off = np.where(np.isnan(off), np.inf, off)
+        s, k = np.unravel_index(np.argmax(off >= off.max() / 2), off.shape)
         return int(s), int(k)
 
     def fits(self, other: np.ndarray) -> bool:
@@ -92,14 +97,15 @@ def failure(bad: Mismatch, others: Sequence[Check]) -> GradientError:
     if problem.order > 1:
         details.append(f"order {problem.order}")
     details.append(f"wrong at {int(bad.wrong.sum())} of {bad.wrong.size} entries")
-    by = "a complex step" if check.options.method == "complex" else "central differences"
+    exact = check.options.method == "complex"
+    by, digits = ("a complex step", 12) if exact else ("central differences", 7)
     kind, sentence = next(
         (name, text) for name, guess in GUESSES.items() if (text := guess(bad, others)) is not None
     )
     text = explain(
         f"{problem.name}: gradient of argument {check.i} {where}",
-        f"{expected:.9g} by {by}",
-        f"{got:.9g} ({'; '.join(details)})",
+        f"{expected:.{digits}g} by {by}",
+        f"{got:.{digits}g} ({'; '.join(details)})",
         f"it looks like {sentence}",
     )
     return GradientError(text, kind, check.i, at, got, expected)

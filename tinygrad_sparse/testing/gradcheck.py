@@ -21,9 +21,10 @@ from tinygrad_sparse.tape import Tape, no_grad
 from tinygrad_sparse.tensor import Tensor, parameter, tensor, unwrap
 
 from .compare import Options, Problem, check_form, compare, own
-from .conduct import check_repeatable, check_strides, check_unwritten, check_zero
+from .conduct import check_repeatable, check_sparse, check_strides, check_unwritten, check_zero
 from .diagnosis import GradientError
 from .differences import Arrays
+from .watch import dense_twin
 
 METHODS = ("central", "complex")
 
@@ -49,8 +50,8 @@ def check_grads(
     with rtol 1e-6, 2e-4, 2e-2 and atol 1e-9, 2e-4, 2e-2 times the largest entry for float64, 32,
     16; ten times that for each further order. Order 2 checks x -> Σ v·∇(Σ w·f(x)) for random v, w.
     Also checked: two runs agree in every bit; a zero upstream gives zeros; the upstream may be
-    read-only and have any strides; nothing is written to; using the result twice doubles; a
-    row-sparse gradient has the ids of rows that are read, and no others.
+    read-only and have any strides; nothing is written to; using f twice adds up; a row-sparse
+    gradient equals the dense one, and has the ids of rows that are read and no others.
 
     ``method="complex"`` uses the complex step instead, exact to rounding, for order 1. f must then
     take complex arrays and be analytic: that cannot be seen from outside, so it is yours to say,
@@ -68,6 +69,7 @@ def check_grads(
     with no_grad():
         problem = traced(f, arrays, wanted)
         _check_first_order(problem, traced(f, arrays, wanted), options)
+        check_sparse(problem, traced(dense_twin(f), arrays, wanted), options)
         check_twice(f, problem, options)
         compare_higher(f, arrays, wanted, order, options)
 

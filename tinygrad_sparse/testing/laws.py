@@ -20,9 +20,10 @@ from tinygrad_sparse.tensor import Tensor, parameter, tensor, unwrap
 
 from .cases import Case
 from .compare import ATOL, RTOL, Options, Problem, compare
-from .conduct import check_repeatable, check_strides, check_unwritten, check_zero
+from .conduct import check_repeatable, check_sparse, check_strides, check_unwritten, check_zero
 from .gradcheck import check_twice, compare_higher, traced
 from .substitute import vjps_of, with_vjps
+from .watch import dense_twin
 
 Law = Callable[[Case], None]
 
@@ -57,6 +58,13 @@ def sparse_pull(case: Case) -> None:
                 np.testing.assert_allclose(
                     got, wanted, rtol=1e-10, atol=1e-12, err_msg=f"{case}, lead {lead}, {label}"
                 )
+
+
+def sparse_equals_dense(case: Case) -> None:
+    """A row-sparse gradient equals the dense twin's, which shares no code with it."""
+    problem = _problem(case)
+    twin = traced(dense_twin(case), problem.arrays, problem.wanted)
+    check_sparse(problem, twin, Options())
 
 
 def nothing_in_nothing_out(case: Case) -> None:
@@ -176,6 +184,7 @@ def twice_is_double(case: Case) -> None:
 LAWS: tuple[Law, ...] = (
     gradient,
     sparse_pull,
+    sparse_equals_dense,
     nothing_in_nothing_out,
     rows_commute,
     dtype_kept,

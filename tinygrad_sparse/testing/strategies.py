@@ -80,7 +80,7 @@ def indexed_slices(
     draw: Any, shape: Any = None, dtype: Any = None, lead: int | None = None, max_length: int = 8
 ) -> IndexedSlices:
     """Row-sparse gradients: ids repeat, in any order; none, one or several leading axes."""
-    if shape is None or hasattr(shape, "example"):
+    if shape is None or isinstance(shape, st.SearchStrategy):
         shape = draw(shapes(min_dims=lead or 1) if shape is None else shape)
     if lead is None:
         lead = draw(st.integers(1, len(shape)))

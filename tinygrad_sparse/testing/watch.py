@@ -52,12 +52,22 @@ def no_densify() -> Iterator[None]:
         Tape._note_densified = note  # type: ignore[method-assign]
 
 
+class _Entries(list[Any]):
+    """A tape's entries, which count what is appended: backward empties the list."""
+
+    counted: Counter[str]
+
+    def append(self, entry: Any) -> None:
+        self.counted[entry[0].name] += 1
+        super().append(entry)
+
+
 @contextmanager
 def count_ops() -> Iterator[Counter[str]]:
     """How many ops the recording Tape gains inside the block, by name.
 
-    Raises TapeError if no Tape records. The counts are there when the block ends. Ops on constants,
-    and under `no_grad`, are not recorded.
+    Ops on constants and under `no_grad` are not recorded, and a first-order backward records none.
+    Raises TapeError if no Tape records.
 
     >>> import tinygrad_sparse as ts
     >>> W = ts.parameter(np.ones((5, 2)))
@@ -71,10 +81,13 @@ def count_ops() -> Iterator[Counter[str]]:
         raise TapeError(
             explain("count_ops", "a recording Tape", "none", "with ts.Tape(), count_ops() as n:")
         )
-    counted: Counter[str] = Counter()
-    start = len(tape._entries)
-    yield counted
-    counted.update(entry[0].name for entry in tape._entries[start:])
+    counting = _Entries(tape._entries)
+    counting.counted = Counter()
+    tape._entries = counting
+    try:
+        yield counting.counted
+    finally:
+        tape._entries = list(counting)
 
 
 class Bytes:
