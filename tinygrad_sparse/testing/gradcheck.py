@@ -15,7 +15,7 @@ from tinygrad_sparse import ops
 from tinygrad_sparse.backend import describe
 from tinygrad_sparse.backward import grad, identity, reverse
 from tinygrad_sparse.errors import DtypeError, TapeError, TinygradSparseError, explain
-from tinygrad_sparse.slices import Gradient, densify, is_sparse
+from tinygrad_sparse.slices import Gradient, densify
 from tinygrad_sparse.tape import Tape, no_grad
 from tinygrad_sparse.tensor import Tensor, parameter, tensor, unwrap
 
@@ -298,4 +298,4 @@ def _written(f: Callable[..., Any], vjp: Any, arrays: Arrays, wanted: tuple[int,
 
 
 def _array(c: Any) -> Gradient:
-    return c if is_sparse(c) else np.asarray(c)
+    return c if getattr(c, "ndim", 0) else np.asarray(c)  # numbers and lists become arrays
