@@ -66,6 +66,8 @@ def check_grads(
     options = _options("check_grads", eps, atol, rtol, seed, method)
     arrays, wanted = own("check_grads", [unwrap(a) for a in args])
     with no_grad():
+        if method == "complex":
+            _check_complex(f, arrays, wanted)
         problem = traced(f, arrays, wanted)
         _check_first_order(problem, traced(f, arrays, wanted), options)
         check_sparse(problem, traced(dense_twin(f), arrays, wanted), options)
@@ -111,6 +113,24 @@ def _check_first_order(problem: Problem, again: Problem, options: Options) -> No
     check_strides(problem, options)
 
 
+def _check_complex(f: Callable[..., Any], arrays: Arrays, wanted: tuple[int, ...]) -> None:
+    """A real result of complex arguments is a modulus, a maximum, a comparison: not analytic."""
+    parts = [f(*[a.astype(complex) if i in wanted else a for i, a in enumerate(arrays)])]
+    for part in parts:
+        if isinstance(part, (tuple, list)):
+            parts += part
+        elif not np.iscomplexobj(part):
+            raise GradientError(
+                explain(
+                    name_of(f),
+                    "complex results of complex arrays, for method='complex'",
+                    describe(unwrap(part)),
+                    "abs, maximum, comparisons and norms are not analytic: method='central'",
+                ),
+                "not analytic",
+            )
+
+
 def _options(
     op: str, eps: float | None, atol: float | None, rtol: float | None, seed: int, method: str
 ) -> Options:
@@ -138,7 +158,7 @@ def traced(
 
     def value(moved: Arrays) -> np.ndarray:
         if any(a.dtype.kind == "c" for a in moved):
-            return _flat(f(*moved))
+            return np.asarray(_joined(f(*moved), name))
         return unwrap(_joined(f(*_constants(moved, wanted)), name))
 
     def pull(seed: np.ndarray) -> dict[int, Gradient]:
@@ -229,10 +249,11 @@ def _constants(arrays: Arrays, wanted: tuple[int, ...]) -> list[Any]:
 
 
 def _joined(out: Any, name: str) -> Any:
-    """The Tensor that f gave, or one that holds all that it gave; anything else is refused."""
-    if type(out) in (tuple, list):
+    """One Tensor (or array, for complex arguments) that holds all results."""
+    if isinstance(out, (tuple, list)):
         out = ops.concatenate([ops.reshape(_joined(part, name), (-1,)) for part in out])
-    if type(out) is not Tensor:
+    data = unwrap(out)
+    if type(out) is not Tensor and not (hasattr(data, "dtype") and data.dtype.kind == "c"):
         raise TapeError(
             explain(
                 name,
@@ -241,15 +262,9 @@ def _joined(out: Any, name: str) -> Any:
                 "use ops of tinygrad_sparse; check_vjp checks plain NumPy functions",
             )
         )
-    if out.dtype.kind != "f":
-        raise DtypeError(explain(name, "a float result", describe(out._data)))
+    if data.dtype.kind not in "fc":
+        raise DtypeError(explain(name, "a float result", describe(data)))
     return out
-
-
-def _flat(out: Any) -> np.ndarray:
-    """The same for f of plain arrays: complex ones, which no Tensor holds."""
-    parts = out if type(out) in (tuple, list) else [out]
-    return np.concatenate([np.ravel(_flat(p) if type(p) in (tuple, list) else p) for p in parts])
 
 
 def name_of(f: Any) -> str:
