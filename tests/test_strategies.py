@@ -15,7 +15,7 @@ def drawn(strategy):
     """What a fixed run of draws looks like."""
     seen = []
 
-    @settings(bounded, max_examples=300)
+    @settings(bounded, max_examples=150)
     @given(strategy)
     def collect(value):
         seen.append(value)

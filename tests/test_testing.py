@@ -58,6 +58,8 @@ def test_every_planted_fault_is_seen(case, planted, record_property):
     faults = list(planted_faults(case, planted))
     missed = [str(fault) for fault in faults if fault.seen_by() is None]
     assert missed == []
+    spared = set(planted) - {fault.op for fault in faults}
+    assert not spared, "an op whose rule may add anything to the gradient: give it a case that sees"
     record_property("planted faults", len(faults))
 
 
@@ -71,7 +73,7 @@ def test_an_op_is_whole_again_after_a_fault():
 
 def test_a_fault_that_changes_nothing_is_not_planted():
     kinds = [fault.kind for fault in planted_faults(Case(ops.add, [normal(5, 3), normal(5, 3)]))]
-    assert kinds == ["0.1 % too much", "a flipped sign", "an entry dropped"] * 2
+    assert kinds == ["0.1 % too much", "a flipped sign", "a term added", "an entry dropped"] * 2
 
 
 # -- what wrong numbers look like ----------------------------------------------------------------
@@ -240,6 +242,7 @@ def test_a_complex_step_sees_what_differences_cannot():
     assert "by a complex step" in str(error) and "1.00000001 × expected" in str(error)
     check_vjp(np.log, lambda g, out, x: g / x, [np.array([1e-5])], method="complex")
     check_grads(lambda x: ops.exp(x) * ops.sum(x, axis=0), [X], method="complex")
+    fails("not analytic", check_grads, lambda x: (ops.abs(x), x), [X], method="complex")
     fails(
         "not analytic", check_vjp, np.abs, lambda g, out, x: g * np.sign(x), [X], method="complex"
     )

@@ -13,7 +13,7 @@ import numpy as np
 from tinygrad_sparse.errors import explain
 from tinygrad_sparse.slices import Gradient, densify, is_sparse
 
-from .compare import Options, Problem
+from .compare import Options, Problem, rounding
 from .diagnosis import GradientError
 
 
@@ -62,7 +62,7 @@ def check_sparse(problem: Problem, twin: Problem, options: Options) -> None:
     for i, g in sparse.items():
         got, wanted = densify(g).astype(np.float64), densify(dense[i]).astype(np.float64)
         off = np.abs(got - wanted)
-        if not (off <= 64 * np.finfo(g.dtype).eps * np.abs(wanted).max(initial=0.0)).all():
+        if not (off <= rounding(g.dtype) * np.abs(wanted).max(initial=0.0)).all():
             at = tuple(map(int, np.unravel_index(np.argmax(off), off.shape)))
             raise GradientError(
                 explain(
@@ -107,7 +107,7 @@ def check_strides(problem: Problem, options: Options) -> None:
             raise _written_to(problem, f"its {layout} upstream") from error
         for i in wanted:
             a, b = np.asarray(densify(got[i])), np.asarray(densify(wanted[i]))
-            slack = 64 * np.finfo(b.dtype).eps * np.abs(b).max(initial=0.0)
+            slack = rounding(b.dtype) * np.abs(b).max(initial=0.0)
             if not (np.abs(a.astype(np.float64) - b) <= slack).all():
                 raise GradientError(
                     explain(

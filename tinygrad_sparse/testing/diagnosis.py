@@ -25,9 +25,8 @@ class GradientError(AssertionError):
     `kind` says what it looks like. Wrong numbers: "sign", "factor", "zero", "swapped",
     "transposed", "some entries", "missing term", "not a number". Points that differences cannot
     judge: "kink", "edge", "unsettled", "not finite", "not analytic". Broken promises: "shape",
-    "dtype", "untouched row", "not repeatable", "zero upstream", "strides", "written to", "sparse",
-    "twice".
-    `argument` and `index` say where; `got` and `expected` what, if it is one number.
+    "dtype", "untouched row", "sparse", "not repeatable", "zero upstream", "strides", "written to",
+    "twice". `argument` and `index` say where; `got` and `expected` what, if it is one number.
     """
 
     def __init__(
@@ -72,13 +71,12 @@ class Mismatch(NamedTuple):
 
     def ratio(self, where: np.ndarray) -> float | None:
         """The c for which got = c · expected at all these entries, if there is one."""
-        where = where & (np.abs(self.expected) > 10 * self.tolerance)
-        if not where.any():
+        clear = where & (np.abs(self.expected) > 10 * self.tolerance)
+        if not clear.any():
             return None
-        got, expected = self.got[where], self.expected[where]
-        c = float(np.median(got / expected))
-        slack = self.tolerance[where] * (1 + abs(c)) + 0.02 * abs(c - 1) * np.abs(expected)
-        return c if (np.abs(got - c * expected) <= slack).all() else None
+        c = float(np.median(self.got[clear] / self.expected[clear]))
+        slack = self.tolerance * (1 + abs(c)) + 0.02 * abs(c - 1) * np.abs(self.expected)
+        return c if (np.abs(self.got - c * self.expected) <= slack)[where].all() else None
 
 
 def failure(bad: Mismatch, others: Sequence[Check]) -> GradientError:

@@ -73,9 +73,9 @@ def planted_faults(case: Case, ops: Any = None) -> Iterator[Fault]:
     """Every fault that changes a gradient of this case, in `ops` or in all ops that it records.
 
     >>> from tinygrad_sparse import ops
-    >>> from tinygrad_sparse.testing import normal
-    >>> [fault.kind for fault in planted_faults(Case(ops.negative, [normal(5, 3)]))]
-    ['0.1 % too much', 'a flipped sign', 'an entry dropped', 'the upstream passed on']
+    >>> from tinygrad_sparse.testing import integers, normal
+    >>> [fault.kind for fault in planted_faults(Case(ops.add, [normal(3), integers(3, high=9)]))]
+    ['0.1 % too much', 'a flipped sign', 'a term added', 'an entry dropped']
     """
     right = _gradients(case)
     for op, arity, shapes, tracked in _recorded(case):
@@ -117,6 +117,7 @@ def _faults(op: Primitive, k: int, arity: int, shapes: list[Any], case: Case) ->
     wrong: dict[str, Vjp] = {
         "0.1 % too much": lambda g, out, *a, **s: right(g, out, *a, **s) * 1.001,
         "a flipped sign": lambda g, out, *a, **s: -right(g, out, *a, **s),
+        "a term added": lambda g, out, *a, **s: _with_one_more(right(g, out, *a, **s)),
         "an entry dropped": lambda g, out, *a, **s: _without_largest(right(g, out, *a, **s)),
         "the upstream passed on": lambda g, out, *a, **s: g,
     }
@@ -144,6 +145,12 @@ def _without_largest(c: Any) -> Any:
     if c.size:
         c.reshape(-1)[np.argmax(np.abs(c))] = 0.0
     return c
+
+
+def _with_one_more(c: Any) -> Any:
+    if is_sparse(c):
+        return rows_of(c.indices, _with_one_more(c.values), c.shape, c.lead)
+    return c + 1.0
 
 
 def _row_faults(rule: RowRule | None, k: int, arity: int) -> Iterator[tuple[str, RowRule]]:

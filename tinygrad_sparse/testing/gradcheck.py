@@ -20,7 +20,7 @@ from tinygrad_sparse.slices import Gradient, densify
 from tinygrad_sparse.tape import Tape, no_grad
 from tinygrad_sparse.tensor import Tensor, parameter, tensor, unwrap
 
-from .compare import Options, Problem, check_form, compare, own
+from .compare import Options, Problem, check_form, compare, own, rounding
 from .conduct import check_repeatable, check_sparse, check_strides, check_unwritten, check_zero
 from .diagnosis import GradientError
 from .differences import Arrays
@@ -67,6 +67,8 @@ def check_grads(
     options = _options("check_grads", eps, atol, rtol, seed, method)
     arrays, wanted = own("check_grads", [unwrap(a) for a in args])
     with no_grad():
+        if method == "complex":
+            _check_complex(f, arrays, wanted)
         problem = traced(f, arrays, wanted)
         _check_first_order(problem, traced(f, arrays, wanted), options)
         check_sparse(problem, traced(dense_twin(f), arrays, wanted), options)
@@ -110,6 +112,24 @@ def _check_first_order(problem: Problem, again: Problem, options: Options) -> No
     compare(problem, options)
     check_zero(problem)
     check_strides(problem, options)
+
+
+def _check_complex(f: Callable[..., Any], arrays: Arrays, wanted: tuple[int, ...]) -> None:
+    """A real result of complex arguments is a modulus, a maximum, a comparison: not analytic."""
+    parts = [f(*[a.astype(complex) if i in wanted else a for i, a in enumerate(arrays)])]
+    for part in parts:
+        if isinstance(part, (tuple, list)):
+            parts += part
+        elif not np.iscomplexobj(part):
+            raise GradientError(
+                explain(
+                    name_of(f),
+                    "complex results of complex arrays, for method='complex'",
+                    describe(unwrap(part)),
+                    "abs, maximum, comparisons and norms are not analytic: method='central'",
+                ),
+                "not analytic",
+            )
 
 
 def _options(
@@ -205,9 +225,8 @@ def check_twice(f: Callable[..., Any], problem: Problem, options: Options) -> No
         check_form(problem, i, grads.get(leaf))
         got = _wide(grads.get(leaf), leaf)
         parts = [_wide(problem.pull(seed).get(i), leaf).copy() for seed in (v, w)]
-        slack = 16 * np.finfo(leaf.dtype).eps * np.abs(parts).max(initial=0.0)
         off = np.abs(got - sum(parts))
-        if not (off <= slack).all():
+        if not (off <= rounding(leaf.dtype) * np.abs(parts).max(initial=0.0)).all():
             at = tuple(map(int, np.unravel_index(np.argmax(off), off.shape)))
             raise GradientError(
                 explain(
@@ -280,7 +299,7 @@ def _written(f: Callable[..., Any], vjp: Any, arrays: Arrays, wanted: tuple[int,
         if not callable(vjp):
             return {i: _array(vjp[i](g, out, *mine)) for i in wanted}
         found = vjp(g, out, *mine)
-        found = found if isinstance(found, (tuple, list)) else (found,)
+        found = found if type(found) in (tuple, list) else (found,)
         if len(found) != len(wanted):
             raise TinygradSparseError(
                 explain(f"vjp of {name}", f"a cotangent for each of {len(wanted)} float arguments",
@@ -299,4 +318,4 @@ def _written(f: Callable[..., Any], vjp: Any, arrays: Arrays, wanted: tuple[int,
 
 
 def _array(c: Any) -> Gradient:
-    return c if hasattr(c, "shape") and not isinstance(c, np.generic) else np.asarray(c)
+    return c if getattr(c, "ndim", 0) else np.asarray(c)  # numbers and lists become arrays
