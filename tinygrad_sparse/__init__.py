@@ -10,6 +10,7 @@ opt.step(tape.backward(loss))       # touches three rows
 """
 
 from . import errors, nn, ops, optim, testing
+from .backend import get_num_threads, set_num_threads
 from .backward import GradStore, grad, value_and_grad
 from .errors import DensifyWarning
 from .primitive import primitive
@@ -28,6 +29,7 @@ __all__ = [
     "Tensor",
     "elementwise",
     "errors",
+    "get_num_threads",
     "grad",
     "nn",
     "no_grad",
@@ -37,6 +39,7 @@ __all__ = [
     "primitive",
     "reindexed",
     "rowwise",
+    "set_num_threads",
     "tensor",
     "testing",
     "value_and_grad",

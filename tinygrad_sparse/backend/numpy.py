@@ -6,6 +6,7 @@ them again.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -28,6 +29,13 @@ def copy(x: np.ndarray) -> np.ndarray:
     return np.array(x, order="C")
 
 
+def read_only(x: Any) -> np.ndarray:
+    """A view of `x` that cannot be written to."""
+    view = np.asarray(x).view()
+    view.flags.writeable = False
+    return view
+
+
 def to_host(x: np.ndarray) -> np.ndarray:
     """`x` where NumPy can read it."""
     return x
@@ -38,9 +46,13 @@ def rng(seed: int) -> np.random.Generator:
     return np.random.default_rng(seed)
 
 
-def take_rows(table: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """``table[rows]``; `rows` of any rank."""
-    return np.take(table, rows, axis=0)
+def take_rows(table: np.ndarray, rows: np.ndarray, lead: int = 1) -> np.ndarray:
+    """``table[rows]``; `rows` of any rank, ids into the first `lead` axes flattened."""
+    if not table.flags.c_contiguous:  # `take` and `reshape` would copy all of it
+        return table[np.unravel_index(rows, table.shape[:lead])]
+    if lead > 1:
+        table = table.reshape((math.prod(table.shape[:lead]), *table.shape[lead:]))
+    return table.take(rows, axis=0)
 
 
 def sum_duplicates(rows: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -125,6 +137,50 @@ def update_rows(
         for whole, block in zip(new, formula(p, g[part], *state, **hyper), strict=True):
             whole[part] = block
     return new
+
+
+def plan_update(
+    formula: Callable[..., tuple[np.ndarray, ...]],
+    rows: Any,
+    values: np.ndarray,
+    table: np.ndarray,
+    slots: list[np.ndarray],
+    hyper: dict[str, Any],
+) -> Callable[[], None]:
+    """Get an update of some rows of `table` and of its `slots` ready: calling the answer writes it.
+
+    Whatever can fail does so here, so that several tables change together or not at all. `rows` are
+    ids of the first axis, repeated ones get the sum of their `values`; or ``...`` for every row.
+    """
+    if rows is not ...:
+        rows, values = sum_duplicates(rows, values)
+    arrays = [table, *slots]
+    new = update_rows(formula, rows, values, table, slots, hyper)
+
+    def write() -> None:
+        for array, block in zip(arrays, new, strict=True):
+            array[rows] = block
+
+    return write
+
+
+def embedding_bag(
+    table: np.ndarray, rows: np.ndarray, starts: np.ndarray, weights: np.ndarray | None = None
+) -> np.ndarray:
+    """For each bag the sum of its rows of `table`, each times its weight; an empty one gives 0.
+
+    Shapes: table (V, *row), rows (n,), starts (B + 1,) -> (B, *row): bag b is
+    ``rows[starts[b]:starts[b + 1]]``. float16 is summed in float32.
+    """
+    taken = take_rows(table, rows)
+    wide = np.float32 if taken.dtype == np.float16 else taken.dtype
+    if weights is not None:
+        taken = taken.astype(wide) * weights.reshape((-1, *(1,) * (taken.ndim - 1)))
+    full = np.flatnonzero(starts[1:] > starts[:-1])
+    out = np.zeros((len(starts) - 1, *table.shape[1:]), table.dtype)
+    if len(full):
+        out[full] = np.add.reduceat(taken, starts[full], axis=0, dtype=wide)
+    return out
 
 
 def _part(rows: Any, part: slice) -> Any:

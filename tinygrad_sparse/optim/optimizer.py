@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -16,7 +17,7 @@ from tinygrad_sparse.errors import (
     TapeError,
     explain,
 )
-from tinygrad_sparse.slices import is_sparse, touched
+from tinygrad_sparse.slices import is_sparse, parts_of
 from tinygrad_sparse.tensor import Tensor
 
 
@@ -89,18 +90,17 @@ class Optimizer:
                         "opt.step(tape.backward(loss))")
             )  # fmt: skip
         updates = [
-            self._update(*self._home[id], grads.get_by_id(id))
+            self._plan(*self._home[id], grads.get_by_id(id))
             for id in grads.get_ids()
             if id in self._home
         ]
-        for p, rows, new, slots, count in updates:
+        for p, slots, count, write in updates:
             self._slots[p.id] = slots
             self._steps[p.id] = count
-            for array, values in zip([p._data, *slots], new, strict=True):
-                array[rows] = values
+            write()
             p._version += 1
 
-    def _update(self, p: Tensor, group: dict[str, Any], g: Any) -> tuple[Any, ...]:
+    def _plan(self, p: Tensor, group: dict[str, Any], g: Any) -> tuple[Any, ...]:
         if group.get("sparse") == "exact" and is_sparse(g) and not self.rule.still:
             raise SparsityError(
                 explain(
@@ -117,13 +117,15 @@ class Optimizer:
         hyper = {k: v for k, v in group.items() if k not in ("params", "sparse")}
         if "step" in hyper:
             hyper["step"] = count
-        rows, values = touched(g)
-        if rows is not ... and g.lead > 1:
-            rows = np.unravel_index(rows, p.shape[: g.lead])
-        new = adapter_of(p._data).update_rows(
-            self.rule.formula, rows, values, p._data, slots, hyper
+        rows, values = parts_of(g)
+        arrays = [p._data, *slots]
+        if rows is not ... and g.lead > 1:  # the row axes as one: views, for these are contiguous
+            lead = math.prod(p.shape[: g.lead])
+            arrays = [a.reshape((lead, *a.shape[g.lead :])) for a in arrays]
+        write = adapter_of(p._data).plan_update(
+            self.rule.formula, rows, values, arrays[0], arrays[1:], hyper
         )
-        return p, rows, new, slots, count
+        return p, slots, count, write
 
     # -- state -------------------------------------------------------------------------------
 
