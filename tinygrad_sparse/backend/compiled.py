@@ -18,8 +18,9 @@ from numba import types
 
 from .elements import prefetch
 
-AHEAD = 8  # rows: how far ahead memory is asked for
-CHUNK = 64  # members of a long run that are added up before they join the total
+AHEAD = 2048  # bytes: how far ahead rows are asked for
+CHUNK = 64  # members of a run that are added one after the other
+LEVELS = 32  # chunks are added up by halves: enough for 2**31 of them
 
 ids = types.Array(types.int64, 1, "C")
 places = types.Array(types.int32, 1, "C")
@@ -55,12 +56,19 @@ def kernel(name: str, dtype: np.dtype) -> Callable[..., Any]:
     return globals()[name].compile(signatures[name])
 
 
+@numba.njit(error_model="numpy")
+def rows_ahead(table: Any) -> int:
+    """How many rows ahead of its use a row is asked for."""
+    return min(16, max(2, AHEAD // (table.shape[1] * table.itemsize)))
+
+
 @jit
 def take(table: Any, rows: Any, out: Any, start: int, stop: int) -> None:
     """out[i] = table[rows[i]]."""
+    ahead = rows_ahead(table)
     for i in range(start, stop):
-        if i + AHEAD < stop:
-            prefetch(table, rows[i + AHEAD])
+        if i + ahead < stop:
+            prefetch(table, rows[i + ahead])
         row = rows[i]
         for c in range(table.shape[1]):
             out[i, c] = table[row, c]
@@ -69,12 +77,13 @@ def take(table: Any, rows: Any, out: Any, start: int, stop: int) -> None:
 @jit
 def bag(table: Any, rows: Any, starts: Any, weights: Any, out: Any, start: int, stop: int) -> None:
     """out[b] = the sum over i in bag b of weights[i] · table[rows[i]]; no weights: all 1."""
+    ahead = rows_ahead(table)
     for b in range(start, stop):
         for c in range(table.shape[1]):
             out[b, c] = 0
         for i in range(starts[b], starts[b + 1]):
-            if i + AHEAD < len(rows):
-                prefetch(table, rows[i + AHEAD])
+            if i + ahead < len(rows):
+                prefetch(table, rows[i + ahead])
             row = rows[i]
             if len(weights):
                 w = weights[i]
@@ -141,33 +150,48 @@ def group(rows: Any, order: Any, unique: Any, starts: Any) -> int:
 
 
 @numba.njit(error_model="numpy")
-def add_run(values: Any, order: Any, first: int, stop: int, out: Any, j: int, part: Any) -> None:
-    """out[j] = the sum of values[order[first:stop]], in this order.
+def add_chunk(values: Any, order: Any, first: int, stop: int, out: Any, j: int) -> None:
+    """out[j] = the sum of values[order[first:stop]], one after the other."""
+    ahead = rows_ahead(values)
+    for i in range(first, stop):
+        if i + ahead < len(order):
+            prefetch(values, order[i + ahead])
+        row = order[i]
+        if i == first:
+            for c in range(values.shape[1]):
+                out[j, c] = values[row, c]
+        else:
+            for c in range(values.shape[1]):
+                out[j, c] += values[row, c]
 
-    A long run is added up in chunks, so the error grows with the size of a chunk and the number
-    of chunks, not with their product. `part` has room for one chunk's sum.
+
+@numba.njit(error_model="numpy")
+def add_run(values: Any, order: Any, first: int, stop: int, out: Any, j: int, parts: Any) -> None:
+    """out[j] = the sum of values[order[first:stop]], a long one by halves, as NumPy adds.
+
+    So the error grows with the logarithm of the length. `parts` is a stack of LEVELS rows: sums of
+    chunks that wait until one of the same size has come after them.
     """
+    if stop - first <= CHUNK:
+        add_chunk(values, order, first, stop, out, j)
+        return
+    depth, chunks = 0, 0
     for begin in range(first, stop, CHUNK):
-        total, t = (out, j) if begin == first else (part, 0)
-        row = order[begin]
-        for c in range(values.shape[1]):
-            total[t, c] = values[row, c]
-        for i in range(begin + 1, min(stop, begin + CHUNK)):
-            if i + AHEAD < stop:
-                prefetch(values, order[i + AHEAD])
-            row = order[i]
+        last = begin + CHUNK >= stop
+        add_chunk(values, order, begin, min(stop, begin + CHUNK), parts, depth)
+        depth, chunks = depth + 1, chunks + 1
+        size = chunks
+        while depth > 1 and (size % 2 == 0 or last):
+            depth, size = depth - 1, size // 2
             for c in range(values.shape[1]):
-                total[t, c] += values[row, c]
-        if begin > first:
-            for c in range(values.shape[1]):
-                out[j, c] += part[0, c]
+                parts[depth - 1, c] += parts[depth, c]
+    for c in range(values.shape[1]):
+        out[j, c] = parts[0, c]
 
 
 @jit
 def sum_runs(values: Any, order: Any, starts: Any, out: Any, start: int, stop: int) -> None:
     """out[j] = the sum of run j, for the runs that `group` found."""
-    part = np.empty((1, values.shape[1]), values.dtype)
+    parts = np.empty((LEVELS, values.shape[1]), values.dtype)
     for j in range(start, stop):
-        if j + AHEAD < stop:
-            prefetch(values, order[starts[j + AHEAD]])
-        add_run(values, order, starts[j], starts[j + 1], out, j, part)
+        add_run(values, order, starts[j], starts[j + 1], out, j, parts)

@@ -22,7 +22,7 @@ from numba.core.errors import NumbaError
 from numba.extending import NativeValue, models, overload, register_model, unbox
 
 from . import compiled, elements
-from .compiled import AHEAD, add_run, ids, jit, part, places, rows_of
+from .compiled import LEVELS, add_run, ids, jit, part, places, rows_ahead, rows_of
 from .elements import prefetch, read, write
 from .numba import keywords
 
@@ -63,6 +63,15 @@ def _evaluate(formula, numbers):
     return lambda formula, numbers: body(*numbers)
 
 
+@numba.njit(error_model="numpy")
+def apply(formula: Any, arrays: Any, row: int, g: Any, i: int, hyper: Any) -> None:
+    """The formula on one row of the arrays, with row i of g as its gradient."""
+    for c in range(g.shape[1]):
+        old = read(arrays, row, c)
+        numbers = (old[0], *read((g,), i, c), *old[1:], *hyper)
+        write(arrays, row, c, evaluate(formula, numbers))
+
+
 @jit
 def update(
     formula: Any, rows: Any, order: Any, starts: Any, values: Any, arrays: Any, hyper: Any,
@@ -72,24 +81,24 @@ def update(
 
     No `rows`: all of them. No `starts`: values[j] is the gradient.
     """
-    sums = np.empty((2, values.shape[1]), values.dtype)
+    ahead = rows_ahead(values)
+    total = np.empty((1, values.shape[1]), values.dtype)
+    parts = np.empty((LEVELS, values.shape[1]), values.dtype)
     for j in range(start, stop):
-        row, g, i = j, values, j
+        row, i, run = j, j, 1
         if len(rows):
             row = rows[j]
-            if j + AHEAD < stop:
-                prefetch(arrays, rows[j + AHEAD])
+            if j + ahead < stop:
+                prefetch(arrays, rows[j + ahead])
         if len(starts):
-            i = order[starts[j]]
-            if j + AHEAD < stop:
-                prefetch(values, order[starts[j + AHEAD]])
-            if starts[j + 1] - starts[j] > 1:
-                add_run(values, order, starts[j], starts[j + 1], sums, 0, sums[1:])
-                g, i = sums, 0
-        for c in range(values.shape[1]):
-            old = read(arrays, row, c)
-            numbers = (old[0], *read((g,), i, c), *old[1:], *hyper)
-            write(arrays, row, c, evaluate(formula, numbers))
+            i, run = order[starts[j]], starts[j + 1] - starts[j]
+            if starts[j] + ahead < len(order):
+                prefetch(values, order[starts[j] + ahead])
+        if run == 1:
+            apply(formula, arrays, row, values, i, hyper)
+        else:
+            add_run(values, order, starts[j], starts[j + 1], total, 0, parts)
+            apply(formula, arrays, row, total, 0, hyper)
 
 
 # -- compiling one -------------------------------------------------------------------------------

@@ -156,9 +156,10 @@ def embedding_bag(
 
 # -- updates -------------------------------------------------------------------------------------
 
-_loops: WeakKeyDictionary[Callable[..., Any], dict[Any, Callable[..., Any] | None]]
-_loops = WeakKeyDictionary()
+Loop = Callable[..., Any]
+_loops: WeakKeyDictionary[Callable[..., Any], dict[Any, Loop | None]] = WeakKeyDictionary()
 _NO_IDS, _NO_PLACES = np.empty(0, np.int64), np.empty(0, np.int32)
+_EVERY_ROW = _NO_IDS, _NO_PLACES, _NO_PLACES
 
 
 def plan_update(
@@ -174,17 +175,36 @@ def plan_update(
     The formula is compiled into one loop that gathers, computes and writes, in place: nothing in it
     can fail. Repeats are summed in the same loop. See the NumPy adapter for the arguments.
     """
+    dense = rows is ...
     arrays = (table, *slots)
-    large = values.nbytes >= SMALL if rows is ... else len(rows) >= FEW
-    loop = _loop(formula, values, arrays, hyper) if large else None
-    runs = (_NO_IDS, _NO_PLACES, _NO_PLACES) if rows is ... or loop is None else _runs(rows)
-    if loop is None or runs is None:
-        return reference.plan_update(formula, rows, values, table, slots, hyper)
-    flat, *tables = map(_table, (values, *arrays))
-    numbers = tuple(float(hyper[name]) for name in keywords(formula))
-    count = len(flat) if rows is ... else len(runs[0])
-    nbytes = flat.nbytes + 2 * len(tables) * count * flat.shape[1] * flat.itemsize
-    return lambda: split(loop, (None, *runs, flat, tuple(tables), numbers), count, nbytes)
+    large = values.nbytes >= SMALL if dense else len(rows) >= FEW
+    if large and _usual(values, arrays, hyper):
+        flat, *tables = map(_whole if dense else _table, (values, *arrays))
+        loop = _loop(formula, flat, tables, hyper)
+        runs = None if loop is None else _EVERY_ROW if dense else _runs(rows)
+        if loop is not None and runs is not None:
+            numbers = tuple(float(hyper[name]) for name in keywords(formula))
+            args = (None, *runs, flat, tuple(tables), numbers)
+            count = len(flat) if dense else len(runs[0])
+            nbytes = flat.nbytes + 2 * len(tables) * count * flat.shape[1] * flat.itemsize
+            return lambda: split(loop, args, count, nbytes)
+    return reference.plan_update(formula, rows, values, table, slots, hyper)
+
+
+def _usual(values: np.ndarray, arrays: tuple[np.ndarray, ...], hyper: dict[str, Any]) -> bool:
+    """True for arrays of one shape and dtype, in place, and settings that are plain numbers."""
+    dtype, shape = values.dtype, arrays[0].shape
+    if dtype not in FLOATS or not values.size:
+        return False
+    for a in arrays:
+        if a.dtype != dtype or a.shape != shape or not _plain(a):
+            return False
+    return PLAIN.issuperset(map(type, hyper.values()))
+
+
+def _whole(x: np.ndarray) -> np.ndarray:
+    """`_table` for an array whose every row changes: short rows are taken together."""
+    return _table(x if math.prod(x.shape[1:]) >= 64 else x.reshape((1, -1)))
 
 
 def keywords(f: Callable[..., Any]) -> tuple[str, ...]:
@@ -194,45 +214,33 @@ def keywords(f: Callable[..., Any]) -> tuple[str, ...]:
 
 
 def _loop(
-    formula: Callable[..., tuple[Any, ...]],
-    values: np.ndarray,
-    arrays: tuple[np.ndarray, ...],
-    hyper: dict[str, Any],
-) -> Callable[..., Any] | None:
-    """The compiled loop of a formula; None for arrays, settings or formulas that are NumPy's."""
-    table = arrays[0]
-    if values.dtype not in FLOATS or not values.size or not set(map(type, hyper.values())) <= PLAIN:
-        return None
-    for a in arrays:
-        if a.dtype != values.dtype or a.shape != table.shape or not _plain(a):
-            return None
+    formula: Callable[..., Any], g: np.ndarray, tables: list[np.ndarray], hyper: dict[str, Any]
+) -> Loop | None:
+    """The compiled loop of a formula; None for one that is NumPy's to compute."""
     if type(formula) is not FunctionType or set(keywords(formula)) != set(hyper):
         return None
-    known = _loops.setdefault(formula, {})
-    key = (values.dtype, len(arrays))
+    known = _loops.get(formula)
+    if known is None:
+        known = _loops[formula] = {}
+    key = g.dtype, len(tables)
     if key not in known:
-        known[key] = _compile(formula, values, arrays, hyper)
+        known[key] = _compile(formula, g, tables, hyper)
     return known[key]
 
 
 def _compile(
-    formula: Callable[..., tuple[Any, ...]],
-    values: np.ndarray,
-    arrays: tuple[np.ndarray, ...],
-    hyper: dict[str, Any],
-) -> Callable[..., Any] | None:
-    modules = _compiled()
-    names = keywords(formula)
-    loop = modules and modules[1].compile_update(formula, values.dtype, len(arrays), names)
+    formula: Callable[..., Any], g: np.ndarray, tables: list[np.ndarray], hyper: dict[str, Any]
+) -> Loop | None:
+    """The compiled loop, if it gives what NumPy gives on some of the numbers at hand."""
+    modules, names = _compiled(), keywords(formula)
+    loop = modules and modules[1].compile_update(formula, g.dtype, len(tables), names)
     if not loop:
         return None
-    # It must give what NumPy gives, on some of the numbers at hand, or it is not used.
-    n = min(len(values), len(arrays[0]), 8)
-    g, *old = (_table(a[:n].copy()) for a in (values, *arrays))
+    n = min(len(g), len(tables[0]), 8)
+    g, *old = (a[:n, :64].copy() for a in (g, *tables))
     with np.errstate(all="ignore"):
         wanted = formula(old[0], g, *old[1:], **hyper)
-    numbers = tuple(float(hyper[name]) for name in names)
-    loop(None, _NO_IDS, _NO_PLACES, _NO_PLACES, g, tuple(old), numbers, 0, n)
-    close = 1e-5 if values.dtype == np.float32 else 1e-12
+    loop(None, *_EVERY_ROW, g, tuple(old), tuple(float(hyper[name]) for name in names), 0, n)
+    close = 1e-5 if g.dtype == np.float32 else 1e-12
     fits = all(np.allclose(a, b, close, 0, True) for a, b in zip(old, wanted, strict=True))
     return loop if fits else None
