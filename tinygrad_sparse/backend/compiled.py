@@ -48,7 +48,6 @@ def kernel(name: str, dtype: np.dtype) -> Callable[..., Any]:
     """The kernel of this module for tables of a dtype. Called directly: it checks no argument."""
     table = rows_of(dtype)
     signatures = {
-        "take": (table, ids, table, *part),
         "bag": (table, ids, ids, types.Array(table.dtype, 1, "C"), table, *part),
         "group": (ids, places, ids, places),
         "sum_runs": (table, places, places, table, *part),
@@ -60,18 +59,6 @@ def kernel(name: str, dtype: np.dtype) -> Callable[..., Any]:
 def rows_ahead(table: Any) -> int:
     """How many rows ahead of its use a row is asked for."""
     return min(16, max(2, AHEAD // (table.shape[1] * table.itemsize)))
-
-
-@jit
-def take(table: Any, rows: Any, out: Any, start: int, stop: int) -> None:
-    """out[i] = table[rows[i]]."""
-    ahead = rows_ahead(table)
-    for i in range(start, stop):
-        if i + ahead < stop:
-            prefetch(table, rows[i + ahead])
-        row = rows[i]
-        for c in range(table.shape[1]):
-            out[i, c] = table[row, c]
 
 
 @jit
@@ -149,36 +136,44 @@ def group(rows: Any, order: Any, unique: Any, starts: Any) -> int:
     return m
 
 
+@numba.njit(error_model="numpy", forceinline=True)
+def copy_row(values: Any, order: Any, ahead: int, i: int, out: Any, j: int) -> None:
+    """out[j] = values[order[i]]."""
+    if i + ahead < len(order):
+        prefetch(values, order[i + ahead])
+    row = order[i]
+    for c in range(values.shape[1]):
+        out[j, c] = values[row, c]
+
+
 @numba.njit(error_model="numpy")
-def add_chunk(values: Any, order: Any, first: int, stop: int, out: Any, j: int) -> None:
+def add_chunk(values: Any, order: Any, ahead: int, first: int, stop: int, out: Any, j: int) -> None:
     """out[j] = the sum of values[order[first:stop]], one after the other."""
-    ahead = rows_ahead(values)
-    for i in range(first, stop):
+    copy_row(values, order, ahead, first, out, j)
+    for i in range(first + 1, stop):
         if i + ahead < len(order):
             prefetch(values, order[i + ahead])
         row = order[i]
-        if i == first:
-            for c in range(values.shape[1]):
-                out[j, c] = values[row, c]
-        else:
-            for c in range(values.shape[1]):
-                out[j, c] += values[row, c]
+        for c in range(values.shape[1]):
+            out[j, c] += values[row, c]
 
 
 @numba.njit(error_model="numpy")
-def add_run(values: Any, order: Any, first: int, stop: int, out: Any, j: int, parts: Any) -> None:
+def add_run(
+    values: Any, order: Any, ahead: int, first: int, stop: int, out: Any, j: int, parts: Any
+) -> None:
     """out[j] = the sum of values[order[first:stop]], a long one by halves, as NumPy adds.
 
     So the error grows with the logarithm of the length. `parts` is a stack of LEVELS rows: sums of
     chunks that wait until one of the same size has come after them.
     """
     if stop - first <= CHUNK:
-        add_chunk(values, order, first, stop, out, j)
+        add_chunk(values, order, ahead, first, stop, out, j)
         return
     depth, chunks = 0, 0
     for begin in range(first, stop, CHUNK):
         last = begin + CHUNK >= stop
-        add_chunk(values, order, begin, min(stop, begin + CHUNK), parts, depth)
+        add_chunk(values, order, ahead, begin, min(stop, begin + CHUNK), parts, depth)
         depth, chunks = depth + 1, chunks + 1
         size = chunks
         while depth > 1 and (size % 2 == 0 or last):
@@ -193,5 +188,9 @@ def add_run(values: Any, order: Any, first: int, stop: int, out: Any, j: int, pa
 def sum_runs(values: Any, order: Any, starts: Any, out: Any, start: int, stop: int) -> None:
     """out[j] = the sum of run j, for the runs that `group` found."""
     parts = np.empty((LEVELS, values.shape[1]), values.dtype)
+    ahead = rows_ahead(values)
     for j in range(start, stop):
-        add_run(values, order, starts[j], starts[j + 1], out, j, parts)
+        if starts[j + 1] - starts[j] == 1:
+            copy_row(values, order, ahead, starts[j], out, j)
+        else:
+            add_run(values, order, ahead, starts[j], starts[j + 1], out, j, parts)

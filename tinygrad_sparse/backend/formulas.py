@@ -59,11 +59,11 @@ def evaluate(formula: Any, numbers: tuple[Any, ...]) -> Any:
 
 @overload(evaluate)
 def _evaluate(formula, numbers):
-    body = numba.njit(_bodies[formula.name], error_model="numpy")
+    body = numba.njit(_bodies[formula.name], error_model="numpy", forceinline=True)
     return lambda formula, numbers: body(*numbers)
 
 
-@numba.njit(error_model="numpy")
+@numba.njit(error_model="numpy", forceinline=True)
 def apply(formula: Any, arrays: Any, row: int, g: Any, i: int, hyper: Any) -> None:
     """The formula on one row of the arrays, with row i of g as its gradient."""
     for c in range(g.shape[1]):
@@ -97,7 +97,7 @@ def update(
         if run == 1:
             apply(formula, arrays, row, values, i, hyper)
         else:
-            add_run(values, order, starts[j], starts[j + 1], total, 0, parts)
+            add_run(values, order, ahead, starts[j], starts[j + 1], total, 0, parts)
             apply(formula, arrays, row, total, 0, hyper)
 
 

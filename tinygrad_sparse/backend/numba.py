@@ -21,14 +21,11 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from . import numpy as reference
+from . import threads
 from .numpy import *  # noqa: F403
-from .threads import split
 
 FEW = 128  # rows: fewer are not worth a compiler
-SMALL = 2**17  # bytes: a smaller lookup is as fast in NumPy
-WORDS = {
-    size: np.dtype(f"u{size}") for size in (8, 4, 2)
-}  # what rows are copied as, whatever they are
+SMALL = 2**17  # bytes: a smaller dense update is as fast in NumPy
 FLOATS = frozenset(map(np.dtype, ("f4", "f8")))
 PLAIN = frozenset({float, int, bool})  # hyper-parameters that take on the table's dtype
 
@@ -61,28 +58,25 @@ def _table(x: np.ndarray) -> np.ndarray:
 
 
 def take_rows(table: np.ndarray, rows: np.ndarray, lead: int = 1) -> np.ndarray:
-    """``table[rows]``; `rows` of any rank, ids into the first `lead` axes flattened."""
+    """``table[rows]``; `rows` of any rank, ids into the first `lead` axes flattened.
+
+    NumPy's own loop is as fast as memory; it is shared out among threads.
+    """
     n = rows.size
-    if n < FEW or not _plain(table):
+    if n < FEW or not table.flags.c_contiguous:
         return reference.take_rows(table, rows, lead)
     row = table.shape[lead:]
-    nbytes = math.prod(row) * table.itemsize
-    word = WORDS.get(math.gcd(nbytes, 8))
-    if n * nbytes < SMALL or word is None or (kernel := _kernel("take", word)) is None:
+    nbytes = 2 * n * math.prod(row) * table.itemsize
+    if not threads.pays(nbytes):
         return reference.take_rows(table, rows, lead)
-    out = np.empty(rows.shape + row, table.dtype)
-    count = math.prod(table.shape[:lead])
-    words = (
-        _words(table, count, word),
-        np.ascontiguousarray(rows).reshape(-1),
-        _words(out, n, word),
-    )
-    split(kernel, words, n, 2 * n * nbytes)
-    return out
+    flat = table.reshape((math.prod(table.shape[:lead]), *row))
+    ids, out = rows.reshape(-1), np.empty((n, *row), table.dtype)
 
+    def part(start: int, stop: int) -> None:
+        flat.take(ids[start:stop], 0, out[start:stop], "clip")  # "raise" would write to a copy
 
-def _words(x: np.ndarray, rows: int, word: np.dtype) -> np.ndarray:
-    return x.reshape(-1).view(word).reshape((rows, -1))
+    threads.split(part, (), n, nbytes)
+    return out.reshape(rows.shape + row)
 
 
 def sum_duplicates(rows: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -99,14 +93,16 @@ def sum_duplicates(rows: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np
     sums = np.empty((len(unique), *values.shape[1:]), wide)
     kernel = _kernel("sum_runs", wide)
     assert kernel is not None
-    split(kernel, (flat, order, starts, _table(sums)), len(unique), flat.nbytes + sums.nbytes)
+    threads.split(
+        kernel, (flat, order, starts, _table(sums)), len(unique), flat.nbytes + sums.nbytes
+    )
     return unique, sums.astype(values.dtype, copy=False)
 
 
 def _runs(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
     """(unique ids, places sorted by id, where each id's run starts); None: leave it to NumPy."""
     n = len(rows)
-    kernel = _kernel("group", WORDS[8])
+    kernel = _kernel("group", np.dtype(np.int64))
     if kernel is None or n > np.iinfo(np.int32).max:
         return None
     unique, order, starts = np.empty(n, np.int64), np.empty(n, np.int32), np.empty(n + 1, np.int32)
@@ -150,7 +146,9 @@ def embedding_bag(
     out = np.empty((len(starts) - 1, *table.shape[1:]), table.dtype)
     given = np.empty(0) if weights is None else weights
     args = (_table(table), *map(np.ascontiguousarray, (rows, starts, given.astype(table.dtype))))
-    split(kernel, (*args, _table(out)), len(out), len(rows) * (out.nbytes // max(len(out), 1)))
+    threads.split(
+        kernel, (*args, _table(out)), len(out), len(rows) * (out.nbytes // max(len(out), 1))
+    )
     return out
 
 
@@ -187,7 +185,7 @@ def plan_update(
             args = (None, *runs, flat, tuple(tables), numbers)
             count = len(flat) if dense else len(runs[0])
             nbytes = flat.nbytes + 2 * len(tables) * count * flat.shape[1] * flat.itemsize
-            return lambda: split(loop, args, count, nbytes)
+            return lambda: threads.split(loop, args, count, nbytes)
     return reference.plan_update(formula, rows, values, table, slots, hyper)
 
 

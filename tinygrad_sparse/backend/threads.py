@@ -56,9 +56,14 @@ def get_num_threads() -> int:
     return _threads
 
 
+def pays(nbytes: int) -> bool:
+    """True if so much work would be shared out."""
+    return nbytes >= PAYS and _threads > 1
+
+
 def split(kernel: Callable[..., Any], args: tuple[Any, ...], rows: int, nbytes: int) -> None:
     """``kernel(*args, start, stop)`` over all `rows`; by several threads if `nbytes` are many."""
-    if nbytes < PAYS or _threads == 1 or rows < 2 or not _busy.acquire(blocking=False):
+    if not pays(nbytes) or rows < 2 or not _busy.acquire(blocking=False):
         kernel(*args, 0, rows)
         return
     try:
