@@ -14,8 +14,9 @@ help:  ## list the targets
 demo: $(VENV)/.examples  ## train word2vec, print neighbours, draw word2vec.png
 	$(BIN)/python -m examples.word2vec --out word2vec.png
 
-test: $(VENV)/.test  ## every test, on two processes
+test: $(VENV)/.test  ## every test, on two processes; the laws on both adapters
 	$(BIN)/python -m pytest -n 2
+	TINYGRAD_SPARSE_BACKEND=numpy $(BIN)/python -m pytest -n 2 tests/test_laws.py tests/test_engine.py
 
 smoke: $(VENV)/.test  ## docs, floors and docstrings: under a minute
 	$(BIN)/python -m pytest -n 2 tests/test_readme.py tests/test_floors.py tinygrad_sparse
@@ -37,11 +38,11 @@ $(VENV)/.venv:
 	touch $@
 
 $(VENV)/.examples: pyproject.toml | $(VENV)/.venv
-	$(INSTALL) '.[examples]'
+	$(INSTALL) '.[examples,fast]'
 	touch $@
 
 $(VENV)/.test: pyproject.toml | $(VENV)/.venv
-	$(INSTALL) '.[examples,test]'
+	$(INSTALL) '.[examples,fast,test]'
 	touch $@
 
 $(VENV)/.lint: pyproject.toml | $(VENV)/.venv

@@ -180,3 +180,10 @@ def test_exact_adam_refuses_rows_and_changes_nothing():
     with pytest.raises(errors.SparsityError, match="lazy"):
         optim.Adam([W]).step(tape.backward(loss))
     np.testing.assert_array_equal(W.data, 1.0)
+
+
+@pytest.mark.parametrize("dtype", ["<f4", ">f4", "<f8", ">f8", "f2"])
+def test_a_parameters_dtype_is_numpys_own_object(dtype):
+    W = ts.parameter(np.ones((2, 2), dtype))
+    assert W.dtype is np.dtype(np.dtype(dtype).type)  # the reverse loop compares with `is`
+    np.testing.assert_array_equal(W.data, 1.0)

@@ -10,6 +10,7 @@ opt.step(tape.backward(loss))       # touches three rows
 """
 
 from . import errors, nn, ops, optim, testing
+from .backend import get_num_threads, set_num_threads
 from .errors import DensifyWarning
 from .functional import grad, hvp, jvp, value_and_grad
 from .gradstore import GradStore
@@ -29,6 +30,7 @@ __all__ = [
     "Tensor",
     "elementwise",
     "errors",
+    "get_num_threads",
     "grad",
     "hvp",
     "jvp",
@@ -40,6 +42,7 @@ __all__ = [
     "primitive",
     "reindexed",
     "rowwise",
+    "set_num_threads",
     "tensor",
     "testing",
     "value_and_grad",

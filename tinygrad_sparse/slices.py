@@ -358,6 +358,17 @@ def touched(g: Gradient) -> tuple[Any, Array]:
     return merged.indices, merged.values
 
 
+def parts_of(g: Gradient) -> tuple[Any, Array]:
+    """(rows, values) with rows as they came, repeats among them; ``(..., g)`` for a dense g.
+
+    For who sums repeats on the way; what was summed already is not summed again.
+    """
+    if type(g) is not IndexedSlices:
+        return ..., g
+    g = g._merged or g
+    return g.indices, g.values
+
+
 def map_rows(g: Gradient, f: Callable[[Array], Array]) -> Gradient:
     """`f` of the rows of `g`, repeats summed first, so that `f` need not be linear; f(0) is 0."""
     if type(g) is not IndexedSlices:

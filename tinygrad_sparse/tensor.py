@@ -405,5 +405,6 @@ def _own(array: Any, op: str, kinds: str, device: str) -> Array:
         raise DtypeError(
             explain(op, wanted, f"{source.dtype} {source.shape}", "convert it: array.astype(float)")
         )
-    native = source.astype(source.dtype.newbyteorder("="), order="C", copy=True)
+    # By its letter a dtype is NumPy's one object for it, so that the engine may compare with `is`.
+    native = source.astype(source.dtype.char, order="C", copy=True)
     return adapter_for(device).asarray(native)

@@ -7,6 +7,8 @@ here too, by the operators, so the gradient algebra of `slices` runs on recorded
 
 from __future__ import annotations
 
+import os
+from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
@@ -15,13 +17,38 @@ import numpy as np
 from tinygrad_sparse.errors import DtypeError, RowIndexError, TinygradSparseError, explain
 
 from . import numpy as numpy_adapter
+from .threads import get_num_threads as get_num_threads
+from .threads import set_num_threads as set_num_threads
 
 Array = Any  # an ndarray of whichever library holds the data; a Tensor where second order runs
+SWITCH = "TINYGRAD_SPARSE_BACKEND"
 
-_ADAPTERS: dict[type, Any] = {np.ndarray: numpy_adapter}
 ANY = "fiubc"  # kinds of numbers, complex ones among them
 _SCALARS = frozenset({float, int, bool})  # operands that an op takes as they are
 _INT64, _UINT64 = np.dtype(np.int64), np.dtype(np.uint64)
+
+
+def _for_ndarray() -> ModuleType:
+    """The adapter for NumPy arrays: numba's, where it is installed and not switched off.
+
+    That module does not import numba before there is something to compute with it.
+    """
+    wanted = os.environ.get(SWITCH, "auto")
+    if wanted not in ("auto", "numpy", "numba"):
+        raise TinygradSparseError(explain(SWITCH, "auto, numpy or numba", repr(wanted)))
+    if wanted == "numpy":
+        return numpy_adapter
+    if find_spec("numba") is None:
+        if wanted == "numba":
+            hint = "pip install 'tinygrad_sparse[fast]'"
+            raise TinygradSparseError(explain(SWITCH, "numba to be installed", "none", hint))
+        return numpy_adapter
+    from . import numba as numba_adapter
+
+    return numba_adapter
+
+
+_ADAPTERS: dict[type, Any] = {np.ndarray: _for_ndarray()}
 
 
 def register(array_type: type, adapter: Any) -> None:
@@ -42,7 +69,7 @@ def adapter_of_type(array_type: type) -> Any:
 def adapter_for(device: str) -> ModuleType:
     """The adapter of a device by its public name."""
     if device == "cpu":
-        return numpy_adapter
+        return _ADAPTERS[np.ndarray]
     raise TinygradSparseError(explain("device", "'cpu'", repr(device)))
 
 

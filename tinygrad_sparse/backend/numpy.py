@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from tinygrad_sparse.errors import ShapeError, explain
+
 BLOCK = 2**18  # bytes of gradient that an optimizer's formula is run on at a time
 FEW, ROUNDS = 256, 4  # see `sum_duplicates`
 xp = np
@@ -154,16 +156,72 @@ def update_rows(
     n = len(g) if g.ndim else 1
     size = max(1, BLOCK // max(1, g.nbytes // max(1, n)))
     if n <= size:
-        return list(run(rows, g))
+        return _checked(formula, run(rows, g), g, slots)
     # Block by block the formula's temporaries stay in the cache, and are few.
     lead = table.ndim - g.ndim + 1  # axes that address a row
     new = [np.empty((n, *a.shape[lead:]), a.dtype) for a in arrays]
     for start in range(0, n, size):
         part = slice(start, start + size)
         mine = part if rows is ... else _part(rows, part)
-        for whole, block in zip(new, run(mine, g[part]), strict=True):
+        blocks = _checked(formula, run(mine, g[part]), g[part], slots)
+        for whole, block in zip(new, blocks, strict=True):
             whole[part] = block
     return new
+
+
+def _checked(
+    formula: Callable[..., Any], new: tuple[np.ndarray, ...], g: np.ndarray, slots: list[np.ndarray]
+) -> list[np.ndarray]:
+    """What a formula answered, if it is a new row for each row and new slots for each slot."""
+    shapes = [tuple(np.shape(a)) for a in new]
+    if len(new) != 1 + len(slots) or shapes[0] != g.shape:
+        wanted = f"{1 + len(slots)} arrays, the first {g.shape}"
+        raise ShapeError(explain(f"formula {formula.__name__}", wanted, f"{shapes}"))
+    return list(new)
+
+
+def plan_update(
+    formula: Callable[..., tuple[np.ndarray, ...]],
+    rows: Any,
+    values: np.ndarray,
+    table: np.ndarray,
+    slots: list[np.ndarray],
+    hyper: dict[str, Any],
+) -> Callable[[], None]:
+    """Get an update of some rows of `table` and of its `slots` ready: calling the answer writes it.
+
+    Whatever can fail does so here, so that several tables change together or not at all. `rows` are
+    ids of the first axis, repeated ones get the sum of their `values`; or ``...`` for every row.
+    """
+    if rows is not ...:
+        rows, values = sum_duplicates(rows, values)
+    arrays = [table, *slots]
+    new = update_rows(formula, rows, values, table, slots, hyper)
+
+    def write() -> None:
+        for array, block in zip(arrays, new, strict=True):
+            array[rows] = block
+
+    return write
+
+
+def embedding_bag(
+    table: np.ndarray, rows: np.ndarray, starts: np.ndarray, weights: np.ndarray | None = None
+) -> np.ndarray:
+    """For each bag the sum of its rows of `table`, each times its weight; an empty one gives 0.
+
+    Shapes: table (V, *row), rows (n,), starts (B + 1,) -> (B, *row): bag b is
+    ``rows[starts[b]:starts[b + 1]]``. float16 is summed in float32.
+    """
+    taken = take_rows(table, rows)
+    wide = np.float32 if taken.dtype == np.float16 else taken.dtype
+    if weights is not None:
+        taken = taken.astype(wide) * weights.reshape((-1, *(1,) * (taken.ndim - 1)))
+    full = np.flatnonzero(starts[1:] > starts[:-1])
+    out = np.zeros((len(starts) - 1, *table.shape[1:]), table.dtype)
+    if len(full):
+        out[full] = np.add.reduceat(taken, starts[full], axis=0, dtype=wide)
+    return out
 
 
 def _part(rows: Any, part: slice) -> Any:

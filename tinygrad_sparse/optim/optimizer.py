@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from numbers import Integral, Real
 from typing import Any, NamedTuple, NoReturn
@@ -19,7 +20,7 @@ from tinygrad_sparse.errors import (
     explain,
 )
 from tinygrad_sparse.gradstore import GradStore
-from tinygrad_sparse.slices import is_sparse, touched
+from tinygrad_sparse.slices import is_sparse, parts_of
 from tinygrad_sparse.tensor import HABITS, Tensor, unwrap
 
 
@@ -94,18 +95,17 @@ class Optimizer:
                         "opt.step(tape.backward(loss))")
             )  # fmt: skip
         updates = [
-            self._update(*self._home[id], grads.get_by_id(id))
+            self._plan(*self._home[id], grads.get_by_id(id))
             for id in grads.get_ids()
             if id in self._home
         ]
-        for p, rows, new, slots, count in updates:
+        for p, slots, count, write in updates:
             self._slots[p.id] = slots
             self._steps[p.id] = count
-            for array, values in zip([p._data, *slots], new, strict=True):
-                array[rows] = values
+            write()
             p._version += 1
 
-    def _update(self, p: Tensor, group: dict[str, Any], g: Any) -> tuple[Any, ...]:
+    def _plan(self, p: Tensor, group: dict[str, Any], g: Any) -> tuple[Any, ...]:
         if group.get("sparse") == "exact" and is_sparse(g) and not self.rule.still:
             raise SparsityError(
                 explain(
@@ -123,18 +123,15 @@ class Optimizer:
         hyper = {k: v for k, v in group.items() if k not in ("params", "sparse")}
         if "step" in hyper:
             hyper["step"] = count
-        rows, values = touched(g)
-        values = unwrap(values)
-        if rows is not ... and g.lead > 1:
-            rows = np.unravel_index(rows, p.shape[: g.lead])
-        new = adapter_of(p._data).update_rows(
-            self.rule.formula, rows, values, p._data, slots, hyper
+        rows, values = parts_of(g)
+        arrays = [p._data, *slots]
+        if rows is not ... and g.lead > 1:  # the row axes as one: views, for these are contiguous
+            lead = math.prod(p.shape[: g.lead])
+            arrays = [a.reshape((lead, *a.shape[g.lead :])) for a in arrays]
+        write = adapter_of(p._data).plan_update(
+            self.rule.formula, rows, unwrap(values), arrays[0], arrays[1:], hyper
         )
-        shapes = [tuple(a.shape) for a in new]
-        if len(new) != 1 + len(slots) or shapes[0] != tuple(values.shape):
-            wanted = f"{1 + len(slots)} arrays, the first {tuple(values.shape)}"
-            raise ShapeError(explain(f"formula of {type(self).__name__}", wanted, f"{shapes}"))
-        return p, rows, new, slots, count
+        return p, slots, count, write
 
     def __getattr__(self, name: str) -> NoReturn:
         what = f": {HABITS[name]}." if name in HABITS else ""

@@ -1,0 +1,400 @@
+"""The numba adapter computes what the NumPy adapter computes: a law for each function."""
+
+import os
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import tinygrad_sparse as ts
+from tinygrad_sparse import backend
+from tinygrad_sparse.backend import numpy as reference
+from tinygrad_sparse.backend import threads
+from tinygrad_sparse.errors import TinygradSparseError
+from tinygrad_sparse.optim import rules
+from tinygrad_sparse.optim.optimizer import Rule
+
+RULES = {name: rule for name, rule in vars(rules).items() if isinstance(rule, Rule)}
+EXACT = {"sgd", "adagrad", "adam"}  # formulas of +, -, *, / and sqrt: the same bits
+
+
+@pytest.fixture(scope="module")
+def compiled():
+    pytest.importorskip("numba", reason="numba is not installed: the NumPy adapter is alone")
+    from tinygrad_sparse.backend import numba
+
+    return numba
+
+
+law = settings(
+    max_examples=30,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+
+
+@st.composite
+def lookups(draw, dtypes=("f2", "f4", "f8")):
+    """A table, ids of its rows and values for them: on both sides of every threshold."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    dtype = draw(st.sampled_from(dtypes))
+    V = draw(st.sampled_from([1, 3, 100, 5000]))  # many repeats ... none
+    n = draw(st.sampled_from([0, 1, 2, 127, 128, 129, 1000]))
+    row = draw(st.sampled_from([(), (1,), (2, 3), (16,), (33,), (300,)]))
+    ids = rng.integers(0, V, n)
+    order = draw(st.sampled_from(["random", "sorted", "strided"]))
+    ids = np.sort(ids) if order == "sorted" else np.repeat(ids, 2)[::2] if n else ids
+    table = rng.uniform(0.5, 2.0, (V, *row)).astype(dtype)
+    values = rng.normal(size=(n, *row)).astype(dtype)
+    if draw(st.booleans()):
+        values = np.broadcast_to(values.reshape(-1)[:1].sum(), values.shape).astype(dtype)
+    return table, ids, values
+
+
+def assert_close(got, wanted, context=None):
+    tolerance = {"f2": 2e-3, "f4": 1e-5, "f8": 1e-13}[wanted.dtype.str[1:]]
+    assert got.dtype == wanted.dtype and got.shape == wanted.shape
+    np.testing.assert_allclose(
+        got.astype(float), wanted.astype(float), tolerance, tolerance * 30, err_msg=str(context)
+    )
+
+
+@law
+@given(lookups(dtypes=("f2", "f4", "f8", "i8", "u1")), st.sampled_from([1, 2]))
+def test_take_rows(compiled, lookup, lead):
+    table, ids, _ = lookup
+    for rows in (ids, ids.reshape(1, -1), ids.reshape(-1, 1)):
+        got = compiled.take_rows(table, rows)
+        np.testing.assert_array_equal(got, table[rows])
+        assert got.flags.writeable and got.dtype == table.dtype
+    if table.ndim > lead:
+        flat = ids * int(np.prod(table.shape[1:lead]))
+        got = compiled.take_rows(table, flat, lead)
+        np.testing.assert_array_equal(got, table.reshape(-1, *table.shape[lead:])[flat])
+    np.testing.assert_array_equal(compiled.take_rows(table[::-1], ids), table[::-1][ids])
+
+
+@law
+@given(lookups())
+def test_sum_duplicates(compiled, lookup):
+    _, ids, values = lookup
+    rows, sums = compiled.sum_duplicates(ids, values)
+    wanted_rows, wanted = reference.sum_duplicates(ids, values)
+    assert rows.dtype == np.int64
+    np.testing.assert_array_equal(rows, wanted_rows)
+    assert_close(sums, wanted)
+    if len(rows) == len(ids):
+        np.testing.assert_array_equal(sums, wanted)
+
+
+@law
+@given(lookups())
+def test_scatters(compiled, lookup):
+    table, ids, values = lookup
+    got, wanted = table.copy(), table.copy()
+    assert compiled.scatter_add_rows(got, ids, values) is got
+    assert_close(got, reference.scatter_add_rows(wanted, ids, values))
+    size = len(table) + 3
+    wanted = reference.scatter_rows(ids, values, size)
+    assert_close(compiled.scatter_rows(ids, values, size), wanted)
+
+
+@law
+@given(lookups(), st.booleans(), st.integers(0, 20))
+def test_embedding_bag(compiled, lookup, weighted, bags):
+    table, ids, _ = lookup
+    cuts = np.sort(np.random.default_rng(bags).integers(0, len(ids) + 1, bags))
+    starts = np.concatenate([[0], cuts, [len(ids)]])
+    weights = np.linspace(-1, 1, len(ids)).astype(table.dtype) if weighted else None
+    got = compiled.embedding_bag(table, ids, starts, weights)
+    assert_close(got, reference.embedding_bag(table, ids, starts, weights))
+
+
+@pytest.mark.parametrize("name", RULES)
+@law
+@given(lookup=lookups(), dense=st.booleans(), step=st.integers(1, 1000))
+def test_every_optimizer_formula(compiled, name, lookup, dense, step):
+    rule, (table, ids, values) = RULES[name], lookup
+    slots = [np.abs(table[::-1]) * (1 + k) for k in range(len(rule.slots))]
+    hyper = {key: 0.1 + 0.05 * k for k, key in enumerate(compiled.keywords(rule.formula))}
+    if "step" in hyper:
+        hyper["step"] = step
+    if dense:
+        rows, values = ..., np.resize(values, table.shape) if values.size else table
+    else:
+        rows = ids
+    results = []
+    for adapter in (compiled, reference):
+        arrays = [np.ascontiguousarray(a).copy() for a in (table, *slots)]
+        before = [a.copy() for a in arrays]
+        with np.errstate(all="ignore"):  # float16 squares overflow, in both
+            write = adapter.plan_update(rule.formula, rows, values, arrays[0], arrays[1:], hyper)
+        for a, b in zip(arrays, before, strict=True):
+            np.testing.assert_array_equal(a, b, err_msg="planned, not written")
+        write()
+        results.append(arrays)
+    repeats = rows is not ... and len(np.unique(ids)) < len(ids)
+    for got, wanted in zip(*results, strict=True):
+        if name in EXACT and not repeats:
+            np.testing.assert_array_equal(got, wanted)
+        else:
+            assert_close(got, wanted, name)
+
+
+@pytest.mark.parametrize("name", sorted(EXACT))
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_these_formulas_are_compiled(compiled, name, dtype):
+    rule, n = RULES[name], 200
+    arrays = [np.ones((n, 4), dtype) for _ in range(1 + len(rule.slots))]
+    hyper = dict.fromkeys(compiled.keywords(rule.formula), 0.5)
+    g = np.ones((n, 4), dtype)
+    compiled.plan_update(rule.formula, np.arange(n), g, arrays[0], arrays[1:], hyper)
+    assert compiled._loops[rule.formula][np.dtype(dtype), len(arrays)] is not None
+
+
+# -- formulas: what is compiled, and what is left to NumPy -----------------------------------------
+
+FACTOR = 3.0
+
+
+def with_a_global(p, g, *, lr):
+    return (p - FACTOR * lr * g,)
+
+
+def with_choices(p, g, m, *, lr, nesterov, cap):
+    m = np.where(np.abs(g) > cap, np.sign(g) * cap, g) + 0.5 * m
+    step = 2 * m if nesterov else m
+    return p - lr * np.maximum(step, -1.0) ** 2, np.minimum(m, 1)
+
+
+def over_the_row(p, g, *, lr):
+    return (p - lr * g / np.sqrt((g * g).mean(axis=-1, keepdims=True)),)
+
+
+def different_for_numbers(p, g, *, lr):
+    return (p - lr * g * len(np.shape(g)),)
+
+
+@pytest.mark.parametrize(
+    ("formula", "hyper", "is_compiled"),
+    [
+        (with_a_global, {"lr": 0.1}, True),
+        (with_choices, {"lr": 0.1, "nesterov": True, "cap": 0.5}, True),
+        (with_choices, {"cap": 0.5, "nesterov": False, "lr": 1}, True),
+        (lambda p, g, *, lr: (p - lr * np.exp(-np.tanh(g)) * np.log1p(np.square(g)),), {"lr": 0.1},
+         True),
+        (over_the_row, {"lr": 0.1}, False),
+        (different_for_numbers, {"lr": 0.1}, False),
+        (lambda p, g, *, lr: (p - lr * g,), {"lr": np.float64(0.1)}, False),
+        (lambda p, g, **hyper: (p - hyper["lr"] * g,), {"lr": 0.1}, False),
+    ],
+    ids=["global", "choices", "order", "functions", "row", "numbers", "array scalar", "kwargs"],
+)  # fmt: skip
+def test_any_formula_gives_numpys_numbers(compiled, formula, hyper, is_compiled):
+    rng = np.random.default_rng(0)
+    ids, g = rng.permutation(300), rng.normal(size=(300, 5)).astype(np.float32)
+    n = formula.__code__.co_argcount - 1
+    start = [rng.normal(size=(300, 5)).astype(np.float32) for _ in range(n)]
+    got, wanted = ([a.copy() for a in start] for _ in range(2))
+    compiled.plan_update(formula, ids, g, got[0], got[1:], hyper)()
+    reference.plan_update(formula, ids, g, wanted[0], wanted[1:], hyper)()
+    for a, b in zip(got, wanted, strict=True):
+        np.testing.assert_allclose(a, b, 1e-5, 1e-6)
+    loops = compiled._loops.get(formula, {})
+    assert any(loop is not None for loop in loops.values()) == is_compiled
+
+
+def test_a_digest_follows_what_a_formula_computes(compiled, monkeypatch):
+    from tinygrad_sparse.backend.formulas import Unstable, digest
+
+    def scaled(c):
+        return lambda p, g, *, lr: (p - c * lr * g,)
+
+    assert digest(scaled(2.0)) == digest(scaled(2.0)) != digest(scaled(3.0))
+    before = digest(with_a_global)
+    monkeypatch.setitem(with_a_global.__globals__, "FACTOR", 4.0)
+    assert digest(with_a_global) != before
+    monkeypatch.setitem(with_a_global.__globals__, "FACTOR", np.ones(1))
+    with pytest.raises(Unstable):
+        digest(with_a_global)
+
+
+def test_a_failing_formula_leaves_every_parameter_as_it_was():
+    W, U = (ts.parameter(np.ones((300, 4), np.float32)) for _ in range(2))
+
+    def choosy(p, g, *, lr):
+        if lr > 1:
+            raise ArithmeticError("too fast")
+        return (p - lr * g,)
+
+    groups = [{"params": [W], "lr": 0.1}, {"params": [U], "lr": 2.0}]
+    opt = ts.optim.Optimizer(ts.optim.rule(still=True)(choosy), groups, lr=0.1)
+    with ts.Tape() as tape:
+        loss = (W[np.arange(300)] * U[np.arange(300)]).sum()
+    with pytest.raises(ArithmeticError, match="too fast"):
+        opt.step(tape.backward(loss))
+    np.testing.assert_array_equal(W.data, 1.0)
+
+
+# -- sums --------------------------------------------------------------------------------------
+
+
+def test_a_frequent_row_is_summed_to_float32s_precision(compiled):
+    values = np.full((200_000, 1), 0.1, np.float32)
+    _, sums = compiled.sum_duplicates(np.zeros(len(values), np.int64), values)
+    assert sums.item() == pytest.approx(20_000, rel=1e-6)
+
+
+def test_float16_parts_may_not_overflow_on_the_way(compiled):
+    values = np.resize(np.array([40_000, 40_000, -40_000, -39_008], np.float16), (400, 1))
+    ids = np.repeat(np.arange(100), 4)
+    _, sums = compiled.sum_duplicates(ids, values)
+    np.testing.assert_array_equal(sums, 992)
+
+
+@pytest.mark.parametrize("top", [2**31, 2**53, 2**62])
+def test_ids_of_any_size(compiled, top):
+    rng = np.random.default_rng(0)
+    ids = rng.choice(np.array([0, 5, top - 1, top, top + 7]), 500)
+    values = rng.normal(size=(500, 2))
+    for got, wanted in zip(
+        compiled.sum_duplicates(ids, values), reference.sum_duplicates(ids, values), strict=True
+    ):
+        np.testing.assert_allclose(got, wanted, 1e-12)
+
+
+# -- threads -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def two_threads(monkeypatch):
+    """Every kernel is shared out, on any machine."""
+    monkeypatch.setattr(threads, "PAYS", 0)
+    monkeypatch.setattr(threads, "_pool", None)
+    monkeypatch.setattr(threads, "_threads", 2)
+    yield
+    threads._pool.shutdown()
+
+
+def step_on_a_table(seed):
+    rng = np.random.default_rng(seed)
+    table, slot = rng.normal(size=(2, 500, 33)).astype(np.float32)
+    ids, g = rng.integers(0, 500, 3000), rng.normal(size=(3000, 33)).astype(np.float32)
+    adapter = backend.adapter_for("cpu")
+    hyper = {"lr": 0.1, "eps": 1e-8}
+    adapter.plan_update(RULES["adagrad"].formula, ids, g, table, [slot * slot], hyper)()
+    return [adapter.take_rows(table, ids), *adapter.sum_duplicates(ids, g), table]
+
+
+def test_results_do_not_depend_on_the_number_of_threads(compiled, two_threads, monkeypatch):
+    shared = step_on_a_table(0)
+    assert threads._pool is not None
+    monkeypatch.setattr(threads, "_threads", 1)
+    for a, b in zip(shared, step_on_a_table(0), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_several_threads_may_call_at_once(compiled, two_threads):
+    wanted = [step_on_a_table(seed) for seed in range(4)]
+    got: dict[int, list] = {}
+
+    def work(seed):
+        for _ in range(5):
+            got[seed] = step_on_a_table(seed)
+
+    callers = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
+    for seed in range(4):
+        for a, b in zip(got[seed], wanted[seed], strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+def test_all_parts_run_once_and_an_error_comes_out(two_threads):
+    done = []
+    threads.split(lambda start, stop: done.extend(range(start, stop)), (), 1000, 1)
+    assert sorted(done) == list(range(1000))
+
+    def fail(start, stop):
+        raise ZeroDivisionError
+
+    for _ in range(2):  # and what it held is given back
+        with pytest.raises(ZeroDivisionError):
+            threads.split(fail, (), 10, 1)
+
+
+def test_the_number_of_threads():
+    before = ts.get_num_threads()
+    try:
+        ts.set_num_threads(1)
+        assert ts.get_num_threads() == 1
+        ts.set_num_threads(10**6)
+        assert ts.get_num_threads() <= os.cpu_count()
+        for bad in (0, -1, 1.5):
+            with pytest.raises(TinygradSparseError, match=r"set_num_threads: expected .* >= 1"):
+                ts.set_num_threads(bad)
+    finally:
+        ts.set_num_threads(before)
+
+
+# -- which adapter -----------------------------------------------------------------------------
+
+STEP = """
+import numpy as np, tinygrad_sparse as ts
+W = ts.parameter(np.ones((1000, 4), np.float32))
+with ts.Tape() as tape:
+    loss = (W[np.arange(500)] ** 2).sum()
+ts.optim.SGD([W], lr=0.25).step(tape.backward(loss))
+assert (W.data[:500] == 0.5).all()
+"""
+
+
+def run(code, **variables):
+    """A fresh Python that runs `code`; gives back what it printed."""
+    environment = {**os.environ, **variables}
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], env=environment, capture_output=True, text=True
+    )
+    return done.stdout + done.stderr[-500:]
+
+
+NAME = "from tinygrad_sparse import backend; print(backend.adapter_for('cpu').__name__)"
+
+
+def test_numba_is_imported_when_there_is_work_for_it(compiled):
+    here = "; import sys; print('numba' in sys.modules)"
+    assert run(NAME + here, TINYGRAD_SPARSE_BACKEND="auto").split() == [
+        "tinygrad_sparse.backend.numba",
+        "False",
+    ]
+    assert run(STEP + here[2:], TINYGRAD_SPARSE_BACKEND="numba") == "True\n"
+
+
+def test_numba_can_be_switched_off():
+    assert run(NAME, TINYGRAD_SPARSE_BACKEND="numpy") == "tinygrad_sparse.backend.numpy\n"
+    here = "import sys; print('numba' in sys.modules)"
+    assert run(STEP + here, TINYGRAD_SPARSE_BACKEND="numpy") == "False\n"
+    said = run("import tinygrad_sparse", TINYGRAD_SPARSE_BACKEND="fast")
+    assert "TINYGRAD_SPARSE_BACKEND: expected auto, numpy or numba, got 'fast'." in said
+
+
+def test_a_numba_that_does_not_work_is_said_once_and_left_out(tmp_path):
+    (tmp_path / "numba.py").write_text("raise ImportError('Numba needs an older NumPy')")
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+    quiet = "import warnings; warnings.simplefilter('always')\n"
+    said = run(quiet + STEP, PYTHONPATH=path, TINYGRAD_SPARSE_BACKEND="auto")
+    assert said.count("numba cannot be used, NumPy computes instead: Numba needs an older") == 1
+
+
+def test_compiled_loops_are_found_again_by_the_next_process(compiled, tmp_path):
+    count = "from tinygrad_sparse.backend.formulas import update\nhits = update.stats.cache_hits\n"
+    count += "print(sum(hits.values()), sum(update.stats.cache_misses.values()))"
+    variables = {"NUMBA_CACHE_DIR": str(tmp_path), "TINYGRAD_SPARSE_BACKEND": "numba"}
+    assert run(STEP + count, **variables) == "0 1\n"
+    assert run(STEP + count, **variables) == "1 0\n"

@@ -1,0 +1,196 @@
+"""Loops over rows, compiled by numba at their first use and kept on disk. Floor 1.
+
+Only `backend.numba` imports this module, when it meets the first array that is large enough to be
+worth it. A kernel is compiled for C-contiguous arrays of given types, by `kernel`, and is handed
+a range of rows, so that `threads.split` can share the work out. Numbers are added in one fixed
+order; nothing here lets a compiler reorder floating-point sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numba
+import numpy as np
+from numba import types
+
+from .elements import prefetch
+
+AHEAD = 2048  # bytes: how far ahead rows are asked for
+CHUNK = 64  # members of a run that are added one after the other
+LEVELS = 32  # chunks are added up by halves: enough for 2**31 of them
+
+ids = types.Array(types.int64, 1, "C")
+places = types.Array(types.int32, 1, "C")
+part = (types.int64, types.int64)  # start and stop
+
+
+def jit(f: Callable[..., Any]) -> Any:
+    """`f` to be compiled: callable without the interpreter lock, NumPy's division, kept on disk.
+
+    Where no folder can be written to, it is compiled anew in each process.
+    """
+    try:
+        return numba.njit(f, nogil=True, error_model="numpy", cache=True)
+    except RuntimeError:  # numba found no place for its cache
+        return numba.njit(f, nogil=True, error_model="numpy")
+
+
+def rows_of(dtype: Any) -> types.Array:
+    """The type of a table: a 2-d C-contiguous array."""
+    return types.Array(numba.from_dtype(np.dtype(dtype)), 2, "C")
+
+
+@cache
+def kernel(name: str, dtype: np.dtype) -> Callable[..., Any]:
+    """The kernel of this module for tables of a dtype. Called directly: it checks no argument."""
+    table = rows_of(dtype)
+    signatures = {
+        "bag": (table, ids, ids, types.Array(table.dtype, 1, "C"), table, *part),
+        "group": (ids, places, ids, places),
+        "sum_runs": (table, places, places, table, *part),
+    }
+    return globals()[name].compile(signatures[name])
+
+
+@numba.njit(error_model="numpy")
+def rows_ahead(table: Any) -> int:
+    """How many rows ahead of its use a row is asked for."""
+    return min(16, max(2, AHEAD // (table.shape[1] * table.itemsize)))
+
+
+@jit
+def bag(table: Any, rows: Any, starts: Any, weights: Any, out: Any, start: int, stop: int) -> None:
+    """out[b] = the sum over i in bag b of weights[i] · table[rows[i]]; no weights: all 1."""
+    ahead = rows_ahead(table)
+    for b in range(start, stop):
+        for c in range(table.shape[1]):
+            out[b, c] = 0
+        for i in range(starts[b], starts[b + 1]):
+            if i + ahead < len(rows):
+                prefetch(table, rows[i + ahead])
+            row = rows[i]
+            if len(weights):
+                w = weights[i]
+                for c in range(table.shape[1]):
+                    out[b, c] += w * table[row, c]
+            else:
+                for c in range(table.shape[1]):
+                    out[b, c] += table[row, c]
+
+
+# -- repeated ids --------------------------------------------------------------------------------
+
+
+@jit
+def group(rows: Any, order: Any, unique: Any, starts: Any) -> int:
+    """Sort ids by radix, equal ones in the order of appearance; returns how many are different.
+
+    `order` gets the places sorted by id, `unique` the ids ascending, `starts` where in `order` the
+    run of each begins and, last, where the last one ends. -1: the ids are too large for this.
+    """
+    n = len(rows)
+    seen, ascending = np.int64(0), True
+    for i in range(n):
+        seen |= rows[i]
+        ascending &= i == 0 or rows[i - 1] <= rows[i]
+    bits, place_bits = 0, 1
+    while seen >> bits:
+        bits += 1
+    while n >> place_bits:
+        place_bits += 1
+    if bits + place_bits > 64:
+        return -1
+    by_place = np.uint64(place_bits)
+    packed, other = np.empty(n, np.uint64), np.empty(n, np.uint64)  # an id and its place in one
+    for i in range(n):
+        packed[i] = (np.uint64(rows[i]) << by_place) | np.uint64(i)
+    if not ascending:
+        passes = -(-bits // (8 if n < 4096 else 11))
+        width = -(-bits // passes)
+        counts = np.empty(1 << width, np.int64)
+        low = np.uint64(len(counts) - 1)
+        for k in range(passes):
+            shift = np.uint64(place_bits + k * width)
+            counts[:] = 0
+            for i in range(n):
+                counts[(packed[i] >> shift) & low] += 1
+            before = 0
+            for digit in range(len(counts)):
+                counts[digit], before = before, before + counts[digit]
+            for i in range(n):
+                at = (packed[i] >> shift) & low
+                other[counts[at]] = packed[i]
+                counts[at] += 1
+            packed, other = other, packed
+    m, last = 0, np.int64(-1)
+    for i in range(n):
+        row = np.int64(packed[i] >> by_place)
+        order[i] = packed[i] & np.uint64((1 << place_bits) - 1)
+        if row != last:
+            unique[m], starts[m], last = row, i, row
+            m += 1
+    starts[m] = n
+    return m
+
+
+@numba.njit(error_model="numpy", forceinline=True)
+def copy_row(values: Any, order: Any, ahead: int, i: int, out: Any, j: int) -> None:
+    """out[j] = values[order[i]]."""
+    if i + ahead < len(order):
+        prefetch(values, order[i + ahead])
+    row = order[i]
+    for c in range(values.shape[1]):
+        out[j, c] = values[row, c]
+
+
+@numba.njit(error_model="numpy")
+def add_chunk(values: Any, order: Any, ahead: int, first: int, stop: int, out: Any, j: int) -> None:
+    """out[j] = the sum of values[order[first:stop]], one after the other."""
+    copy_row(values, order, ahead, first, out, j)
+    for i in range(first + 1, stop):
+        if i + ahead < len(order):
+            prefetch(values, order[i + ahead])
+        row = order[i]
+        for c in range(values.shape[1]):
+            out[j, c] += values[row, c]
+
+
+@numba.njit(error_model="numpy")
+def add_run(
+    values: Any, order: Any, ahead: int, first: int, stop: int, out: Any, j: int, parts: Any
+) -> None:
+    """out[j] = the sum of values[order[first:stop]], a long one by halves, as NumPy adds.
+
+    So the error grows with the logarithm of the length. `parts` is a stack of LEVELS rows: sums of
+    chunks that wait until one of the same size has come after them.
+    """
+    if stop - first <= CHUNK:
+        add_chunk(values, order, ahead, first, stop, out, j)
+        return
+    depth, chunks = 0, 0
+    for begin in range(first, stop, CHUNK):
+        last = begin + CHUNK >= stop
+        add_chunk(values, order, ahead, begin, min(stop, begin + CHUNK), parts, depth)
+        depth, chunks = depth + 1, chunks + 1
+        size = chunks
+        while depth > 1 and (size % 2 == 0 or last):
+            depth, size = depth - 1, size // 2
+            for c in range(values.shape[1]):
+                parts[depth - 1, c] += parts[depth, c]
+    for c in range(values.shape[1]):
+        out[j, c] = parts[0, c]
+
+
+@jit
+def sum_runs(values: Any, order: Any, starts: Any, out: Any, start: int, stop: int) -> None:
+    """out[j] = the sum of run j, for the runs that `group` found."""
+    parts = np.empty((LEVELS, values.shape[1]), values.dtype)
+    ahead = rows_ahead(values)
+    for j in range(start, stop):
+        if starts[j + 1] - starts[j] == 1:
+            copy_row(values, order, ahead, starts[j], out, j)
+        else:
+            add_run(values, order, ahead, starts[j], starts[j + 1], out, j, parts)

@@ -1,0 +1,252 @@
+"""The numba adapter: what NumPy computes, by compiled loops where the input is large. Floor 1.
+
+Arrays are NumPy's, and so is every function that is not defined here. numba itself is imported
+when the first input comes that is large enough: a small program never waits for it. Which way an
+input goes depends on its size and type alone, so the same program gives the same bits every time.
+The NumPy adapter is the reference that this one must agree with: tests/test_backend.py.
+"""
+
+# mypy: disable-error-code="no-redef"
+
+from __future__ import annotations
+
+import dis
+import math
+import warnings
+from collections.abc import Callable
+from functools import cache
+from types import FunctionType, ModuleType
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from . import numpy as reference
+from . import threads
+from .numpy import *  # noqa: F403
+
+FEW = 128  # rows: fewer are not worth a compiler
+SMALL = 2**17  # bytes: a smaller dense update is as fast in NumPy
+FLOATS = frozenset(map(np.dtype, ("f4", "f8")))
+PLAIN = frozenset({float, int, bool})  # hyper-parameters that take on the table's dtype
+
+
+@cache
+def _compiled() -> tuple[ModuleType, ModuleType] | None:
+    """The modules that need numba; None, and a warning, where it is installed but does not work."""
+    try:
+        from . import compiled, formulas
+    except ImportError as error:
+        text = f"numba cannot be used, NumPy computes instead: {error}"
+        warnings.warn(text, RuntimeWarning, stacklevel=2)
+        return None
+    return compiled, formulas
+
+
+def _kernel(name: str, dtype: np.dtype) -> Callable[..., Any] | None:
+    modules = _compiled()
+    return None if modules is None else modules[0].kernel(name, dtype)
+
+
+def _plain(x: np.ndarray) -> bool:
+    return x.flags.c_contiguous and x.flags.aligned
+
+
+def _table(x: np.ndarray) -> np.ndarray:
+    """`x` as (rows, elements), C-contiguous: a view where it can be one."""
+    flat = x.reshape((len(x), math.prod(x.shape[1:])))
+    return flat if _plain(flat) else flat.copy()
+
+
+def take_rows(table: np.ndarray, rows: np.ndarray, lead: int = 1) -> np.ndarray:
+    """``table[rows]``; `rows` of any rank, ids into the first `lead` axes flattened.
+
+    NumPy's own loop is as fast as memory; it is shared out among threads.
+    """
+    n = rows.size
+    if n < FEW or not table.flags.c_contiguous:
+        return reference.take_rows(table, rows, lead)
+    row = table.shape[lead:]
+    nbytes = 2 * n * math.prod(row) * table.itemsize
+    if not threads.pays(nbytes):
+        return reference.take_rows(table, rows, lead)
+    flat = table.reshape((math.prod(table.shape[:lead]), *row))
+    ids, out = rows.reshape(-1), np.empty((n, *row), table.dtype)
+
+    def part(start: int, stop: int) -> None:
+        flat.take(ids[start:stop], 0, out[start:stop], "clip")  # "raise" would write to a copy
+
+    threads.split(part, (), n, nbytes)
+    return out.reshape(rows.shape + row)
+
+
+def sum_duplicates(rows: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Sorted unique rows and, for each, the sum of its values: the only place that sums repeats.
+
+    Members are added in the order of appearance, whatever the number of threads.
+    """
+    wide = np.dtype(np.float32) if values.dtype == np.float16 else values.dtype
+    runs = _runs(rows) if len(rows) >= FEW and values.size and wide in FLOATS else None
+    if runs is None:
+        return reference.sum_duplicates(rows, values)
+    unique, order, starts = runs
+    flat = _table(values.astype(wide, copy=False))
+    sums = np.empty((len(unique), *values.shape[1:]), wide)
+    kernel = _kernel("sum_runs", wide)
+    assert kernel is not None
+    threads.split(
+        kernel, (flat, order, starts, _table(sums)), len(unique), flat.nbytes + sums.nbytes
+    )
+    return unique, sums.astype(values.dtype, copy=False)
+
+
+def _runs(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+    """(unique ids, places sorted by id, where each id's run starts); None: leave it to NumPy."""
+    n = len(rows)
+    kernel = _kernel("group", np.dtype(np.int64))
+    if kernel is None or n > np.iinfo(np.int32).max:
+        return None
+    unique, order, starts = np.empty(n, np.int64), np.empty(n, np.int32), np.empty(n + 1, np.int32)
+    count = kernel(np.ascontiguousarray(rows), order, unique, starts)
+    if count < 0:
+        return None
+    return unique[:count].copy() if count < n else unique, order, starts
+
+
+def scatter_add_rows(table: np.ndarray, rows: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Add `values` to the given rows of `table` in place; repeated rows add up."""
+    if len(rows) < FEW:
+        return reference.scatter_add_rows(table, rows, values)
+    plan_update(_add, rows, values, table, [], {})()
+    return table
+
+
+def _add(p: Any, g: Any) -> tuple[Any, ...]:
+    return (p + g,)
+
+
+def scatter_rows(rows: np.ndarray, values: np.ndarray, size: int) -> np.ndarray:
+    """A new array of `size` rows, zero but for the sum of `values` at `rows`."""
+    if len(rows) < FEW:
+        return reference.scatter_rows(rows, values, size)
+    return scatter_add_rows(np.zeros((size, *values.shape[1:]), values.dtype), rows, values)
+
+
+def embedding_bag(
+    table: np.ndarray, rows: np.ndarray, starts: np.ndarray, weights: np.ndarray | None = None
+) -> np.ndarray:
+    """For each bag the sum of its rows of `table`, each times its weight; an empty one gives 0.
+
+    Shapes: table (V, *row), rows (n,), starts (B + 1,) -> (B, *row): bag b is
+    ``rows[starts[b]:starts[b + 1]]``.
+    """
+    usable = len(rows) >= FEW and table.size and table.dtype in FLOATS and _plain(table)
+    kernel = _kernel("bag", table.dtype) if usable else None
+    if kernel is None:
+        return reference.embedding_bag(table, rows, starts, weights)
+    out = np.empty((len(starts) - 1, *table.shape[1:]), table.dtype)
+    given = np.empty(0) if weights is None else weights
+    args = (_table(table), *map(np.ascontiguousarray, (rows, starts, given.astype(table.dtype))))
+    threads.split(
+        kernel, (*args, _table(out)), len(out), len(rows) * (out.nbytes // max(len(out), 1))
+    )
+    return out
+
+
+# -- updates -------------------------------------------------------------------------------------
+
+Loop = Callable[..., Any]
+_loops: WeakKeyDictionary[Callable[..., Any], dict[Any, Loop | None]] = WeakKeyDictionary()
+_NO_IDS, _NO_PLACES = np.empty(0, np.int64), np.empty(0, np.int32)
+_EVERY_ROW = _NO_IDS, _NO_PLACES, _NO_PLACES
+
+
+def plan_update(
+    formula: Callable[..., tuple[Any, ...]],
+    rows: Any,
+    values: np.ndarray,
+    table: np.ndarray,
+    slots: list[np.ndarray],
+    hyper: dict[str, Any],
+) -> Callable[[], None]:
+    """Get an update of some rows of `table` and of its `slots` ready: calling the answer writes it.
+
+    The formula is compiled into one loop that gathers, computes and writes, in place: nothing in it
+    can fail. Repeats are summed in the same loop. See the NumPy adapter for the arguments.
+    """
+    dense = rows is ...
+    arrays = (table, *slots)
+    large = values.nbytes >= SMALL if dense else len(rows) >= FEW
+    if large and _usual(values, arrays, hyper):
+        flat, *tables = map(_whole if dense else _table, (values, *arrays))
+        loop = _loop(formula, flat, tables, hyper)
+        runs = None if loop is None else _EVERY_ROW if dense else _runs(rows)
+        if loop is not None and runs is not None:
+            numbers = tuple(float(hyper[name]) for name in keywords(formula))
+            args = (None, *runs, flat, tuple(tables), numbers)
+            count = len(flat) if dense else len(runs[0])
+            nbytes = flat.nbytes + 2 * len(tables) * count * flat.shape[1] * flat.itemsize
+            return lambda: threads.split(loop, args, count, nbytes)
+    return reference.plan_update(formula, rows, values, table, slots, hyper)
+
+
+def _usual(values: np.ndarray, arrays: tuple[np.ndarray, ...], hyper: dict[str, Any]) -> bool:
+    """True for arrays of one shape and dtype, in place, and settings that are plain numbers."""
+    dtype, shape = values.dtype, arrays[0].shape
+    if dtype not in FLOATS or not values.size:
+        return False
+    for a in arrays:
+        if a.dtype != dtype or a.shape != shape or not _plain(a):
+            return False
+    return PLAIN.issuperset(map(type, hyper.values()))
+
+
+def _whole(x: np.ndarray) -> np.ndarray:
+    """`_table` for an array whose every row changes: short rows are taken together."""
+    return _table(x if math.prod(x.shape[1:]) >= 64 else x.reshape((1, -1)))
+
+
+def keywords(f: Callable[..., Any]) -> tuple[str, ...]:
+    """The names of a function's keyword-only arguments, in order."""
+    code = f.__code__
+    return code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
+
+
+def _loop(
+    formula: Callable[..., Any], g: np.ndarray, tables: list[np.ndarray], hyper: dict[str, Any]
+) -> Loop | None:
+    """The compiled loop of a formula; None for one that is NumPy's to compute."""
+    if type(formula) is not FunctionType or set(keywords(formula)) != set(hyper):
+        return None
+    if _raises(formula):  # in the middle of the writing, where nothing may fail any more
+        return None
+    known = _loops.get(formula)
+    if known is None:
+        known = _loops[formula] = {}
+    key = g.dtype, len(tables)
+    if key not in known:
+        known[key] = _compile(formula, g, tables, hyper)
+    return known[key]
+
+
+@cache
+def _raises(formula: FunctionType) -> bool:
+    return any(step.opname == "RAISE_VARARGS" for step in dis.get_instructions(formula))
+
+
+def _compile(
+    formula: Callable[..., Any], g: np.ndarray, tables: list[np.ndarray], hyper: dict[str, Any]
+) -> Loop | None:
+    """The compiled loop, if it gives what NumPy gives on some of the numbers at hand."""
+    modules, names = _compiled(), keywords(formula)
+    loop = modules and modules[1].compile_update(formula, g.dtype, len(tables), names)
+    if not loop:
+        return None
+    n = min(len(g), len(tables[0]), 8)
+    g, *old = (a[:n, :64].copy() for a in (g, *tables))
+    with np.errstate(all="ignore"):
+        wanted = formula(old[0], g, *old[1:], **hyper)
+    loop(None, *_EVERY_ROW, g, tuple(old), tuple(float(hyper[name]) for name in names), 0, n)
+    close = 1e-5 if g.dtype == np.float32 else 1e-12
+    fits = all(np.allclose(a, b, close, 0, True) for a, b in zip(old, wanted, strict=True))
+    return loop if fits else None
