@@ -19,7 +19,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from tinygrad_sparse.nn.soft_tree import PathPenalty, SoftTree
 
 from .leaves import SMOOTHING, CountedLeaves, GaussianLeaves, GradientLeaves, TrainedMeans
-from .model import Data, Model, Plan, train
+from .model import Data, Model, Plan, Size, train
 from .routing import leaves_reached, route
 
 CHOICES = {
@@ -46,7 +46,7 @@ class SoftDecisionTree(BaseEstimator):
         penalty: float = 0.1,
         penalty_decay: float = 0.5,
         penalty_window: bool = True,
-        learning_rate: float = 0.01,
+        learning_rate: float = 1.0,
         schedule: str = "linear",
         batch_size: int = 128,
         max_iter: int = 100,
@@ -119,7 +119,7 @@ class SoftDecisionTree(BaseEstimator):
             raise ValueError("sample_weight: expected a positive weight, got only zeros")
         if not again:
             self._rng = check_random_state(self.random_state)
-            self._model = self._build(X.shape[1], self._rng, X.dtype)
+            self._model = self._build(X.shape[1], Size.of(data), self._rng, X.dtype)
             self.n_iter_, self.loss_curve_, self.validation_scores_ = 0, [], []
         score = None
         if hold_out:
@@ -161,19 +161,20 @@ class SoftDecisionTree(BaseEstimator):
             share = self.validation_fraction
             raise ValueError(f"validation_fraction: expected a share in (0, 1), got {share!r}")
 
-    def _build(self, D: int, rng: Any, dtype: Any) -> Model:
+    def _build(self, D: int, size: Size, rng: Any, dtype: Any) -> Model:
         tree = SoftTree(
             D,
             self.depth,
             inverse_temperature=self.inverse_temperature,
             learn_temperature=self.learn_temperature,
+            std=1.0 / size.length,
             seed=rng.randint(2**31 - 1),
             dtype=dtype,
         )
         penalty = PathPenalty(
             self.depth, self.penalty, decay=self.penalty_decay, window=self.penalty_window
         )
-        return Model(tree, self._leaves(2**self.depth, rng, dtype), penalty, self.learning_rate)
+        return Model(tree, self._leaves(2**self.depth, rng, dtype), penalty, size)
 
     # -- what was learned --------------------------------------------------------------------
 
@@ -235,7 +236,7 @@ class SoftDecisionTree(BaseEstimator):
     def _restore(self, arrays: dict[str, np.ndarray]) -> None:
         """Make the model that `arrays` were taken from."""
         weight = arrays["tree.weight"]
-        model = self._build(len(weight), np.random.RandomState(0), weight.dtype)
+        model = self._build(len(weight), Size(), np.random.RandomState(0), weight.dtype)
         model.load(arrays)
         self._model = model
 
@@ -247,24 +248,29 @@ PARAMETERS = """
     leaves : "derivative_free" (a leaf counts what it explained) or "gradient".
     smoothing : of leaves that count: "exponential" (a window of about an epoch) or "epoch" (an
         epoch's counts replace the last one's step by step).{more}
-    inverse_temperature, learn_temperature : β of a gate's σ(β(x·w + b)); each gate may learn its own.
-    penalty, penalty_decay, penalty_window : for using one side of a gate only: λ, its factor from
-        level to level, and whether a gate's share is averaged over 2^level batches.
-    learning_rate, schedule : Adam's; "linear" (falls to 0) or "constant".
+    inverse_temperature, learn_temperature : β of a gate's σ(β(x·w + b)); may each learn its own.
+    penalty, penalty_decay, penalty_window : for one-sided gates: λ, its factor from level to level,
+        and whether a gate's share is averaged over 2^level batches.
+    learning_rate, schedule : how far one step may move the logit of a typical example; "linear"
+        (falls to 0) or "constant".
     batch_size, max_iter : examples a step; epochs. Batches differ by one example at most.
     early_stopping, validation_fraction, n_iter_no_change, tol : hold a part out; stop when its
         score has not grown by `tol` for `n_iter_no_change` epochs; keep the best epoch.
     warm_start, random_state, verbose : as everywhere in scikit-learn; `verbose` shows a bar.
 
-    Features are taken as they are. Where their units differ, put a scaler in front.
+    A unit that all features share does not matter. Where units differ, put a scaler in front.
 """
 
 
 class SoftDecisionTreeClassifier(ClassifierMixin, SoftDecisionTree):
     __doc__ = f"""A decision tree that sends each example both ways at each gate, more or less.
-    {PARAMETERS.format(more='''
+    {
+        PARAMETERS.format(
+            more='''
     leaf_form : of leaves that count: "normalised", θ / Σθ, or "softmax".
-    class_weight : None, "balanced", or a weight for each class.''')}
+    class_weight : None, "balanced", or a weight for each class.'''
+        )
+    }
     Attributes
     ----------
     classes_, n_features_in_, feature_names_in_, n_iter_, loss_curve_, validation_scores_,
@@ -290,7 +296,7 @@ class SoftDecisionTreeClassifier(ClassifierMixin, SoftDecisionTree):
         penalty: float = 0.1,
         penalty_decay: float = 0.5,
         penalty_window: bool = True,
-        learning_rate: float = 0.01,
+        learning_rate: float = 1.0,
         schedule: str = "linear",
         batch_size: int = 128,
         max_iter: int = 100,

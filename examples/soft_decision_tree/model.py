@@ -19,6 +19,7 @@ from tinygrad_sparse.nn.soft_tree import PathPenalty, SoftTree, SparseRows, leav
 
 from .leaves import Arrays
 
+SLOW = 0.05
 CHUNK = 2**22  # gate logits computed at a time when predicting
 
 
@@ -40,16 +41,40 @@ def rows_of_csr(x: Any) -> SparseRows:
     return SparseRows(rows, x.indices, x.data, x.shape[0])
 
 
-class Model:
-    """Everything that training changes; picklable and savable through `arrays`."""
+class Size(NamedTuple):
+    """How large examples are: what makes a step mean the same in any unit of the features."""
 
-    def __init__(
-        self, tree: SoftTree, leaves: Any, penalty: PathPenalty, learning_rate: float
-    ) -> None:
-        self.tree, self.leaves, self.penalty = tree, leaves, penalty
-        trained = [*tree.parameters(), *leaves.trained]
+    reach: float = 1.0  # mean of Σ|x|: a weight step of 1/reach moves a logit by up to 1
+    length: float = 1.0  # root of the mean of Σx²: weights of 1/length give logits of variance 1
+
+    @staticmethod
+    def of(data: Data) -> Size:
+        """Of some examples; 1 where all are zero."""
+        x = np.abs(data.x)
+        reach = float(np.average(np.asarray(x.sum(axis=1)).ravel(), weights=data.weights))
+        square = (x * x).sum(axis=1) if isinstance(x, np.ndarray) else x.multiply(x).sum(axis=1)
+        length = float(np.average(np.asarray(square).ravel(), weights=data.weights)) ** 0.5
+        return Size(reach or 1.0, length or 1.0)
+
+
+class Model:
+    """Everything that training changes; picklable and savable through `arrays`.
+
+    `rate` says how far one step may move the logit of a typical example. What every example sees
+    (biases, temperatures, leaves trained by gradient) moves by `SLOW` of it.
+    """
+
+    def __init__(self, tree: SoftTree, leaves: Any, penalty: PathPenalty, size: Size) -> None:
+        self.tree, self.leaves, self.penalty, self.size = tree, leaves, penalty, size
+        others = [*tree.parameters()[1:], *leaves.trained]
         # Lazy matters for sparse x only: a gate's weights for a feature move when it is seen.
-        self.optimizer = optim.Adam(trained, lr=learning_rate, sparse="lazy")
+        self.optimizer = optim.Adam([{"params": [tree.weight]}, {"params": others}], sparse="lazy")
+
+    def set_rate(self, rate: float) -> None:
+        """Say how far the next step may go."""
+        weights, others = self.optimizer.groups
+        weights["lr"] = rate / self.size.reach
+        others["lr"] = rate * SLOW
 
     @property
     def dtype(self) -> Any:
@@ -108,6 +133,7 @@ class Model:
         return {
             **{f"tree.{name}": a for name, a in self.tree.state_dict().items()},
             **{f"leaves.{name}": a for name, a in self.leaves.arrays().items()},
+            "size": np.array(self.size),
             "optimizer.steps": np.array(state["steps"]),
             **slots,
             **past,
@@ -117,6 +143,7 @@ class Model:
         """Go on from `arrays`. Raises CheckpointError where they do not fit this model."""
         self.tree.load_state_dict(part(arrays, "tree."))
         self.leaves.load(part(arrays, "leaves."))
+        self.size = Size(*arrays["size"].tolist())
         steps = arrays["optimizer.steps"].tolist()
         slots = part(arrays, "optimizer.")
         state = self.optimizer.state_dict() | {
@@ -171,7 +198,7 @@ def train(
             loss = 0.0
             for k in range(batches):
                 done = (epoch * batches + k) / total if plan.schedule == "linear" else 0.0
-                model.optimizer.lr = plan.learning_rate * (1.0 - done)
+                model.set_rate(plan.learning_rate * (1.0 - done))
                 batch = data if batches == 1 else data.take(order[k::batches])
                 loss += model.step(batch) * float(batch.weights.sum())
                 bar.update()

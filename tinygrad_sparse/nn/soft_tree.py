@@ -48,12 +48,13 @@ def _canonical(z: Array) -> tuple[tuple[Array], dict[str, Any]]:
 
 def _log_arrivals_vjp(g: Any, out: Any, z: Any) -> Any:
     """From the leaves up: what arrives at a node's gate is the cotangents of all nodes below it."""
+    depth = depth_of(z.shape[-1])
+    goes_right, goes_left = ops.sigmoid(z), ops.sigmoid(-z)
     by_level: list[Any] = []
-    below: Any = g[..., level(depth_of(z.shape[-1]))]
-    for k in reversed(range(depth_of(z.shape[-1]))):
+    below: Any = g[..., level(depth)]
+    for k in reversed(range(depth)):
         left, right = below[..., 0::2], below[..., 1::2]
-        gate = z[..., level(k)]
-        by_level.append(right * ops.sigmoid(-gate) - left * ops.sigmoid(gate))
+        by_level.append(right * goes_left[..., level(k)] - left * goes_right[..., level(k)])
         below = g[..., level(k)] + left + right
     return ops.concatenate(by_level[::-1], -1) if by_level else z
 
@@ -127,9 +128,9 @@ def gate_logits(x: Any, weight: Any, bias: Any, beta: Any) -> Any:
 class SoftTree(Module):
     """The gates of a tree; ``tree(x)`` is `log_arrivals`, x (\\*batch, D) -> (\\*batch, 2N + 1).
 
-    `weight` (D, N) starts as normal(0, 1/√D), so that inputs of unit variance give logits of unit
-    variance; `bias` (N,) at zero; `beta` (N,) at `inverse_temperature`, trained only if
-    `learn_temperature`.
+    `weight` (D, N) starts as normal(0, std), 1/√D if None, so that inputs of unit variance give
+    logits of unit variance; `bias` (N,) at zero; `beta` (N,) at `inverse_temperature`, trained only
+    if `learn_temperature`.
     """
 
     def __init__(
@@ -139,11 +140,12 @@ class SoftTree(Module):
         *,
         inverse_temperature: float = 1.0,
         learn_temperature: bool = False,
+        std: float | None = None,
         seed: int | None = None,
         dtype: Any = np.float32,
     ) -> None:
         N = 2**depth - 1
-        weight = np.random.default_rng(seed).normal(0.0, D**-0.5, (D, N))
+        weight = np.random.default_rng(seed).normal(0.0, D**-0.5 if std is None else std, (D, N))
         beta = np.full(N, inverse_temperature, dtype)
         self.weight = parameter(weight.astype(dtype), name="tree.weight")
         self.bias = parameter(np.zeros(N, dtype), name="tree.bias")
