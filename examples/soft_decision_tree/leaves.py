@@ -23,7 +23,7 @@ from tinygrad_sparse.nn.soft_tree import leaf_update, log_likelihood
 
 FLOOR = 1e-30  # of a count, so that the logarithm of a class never seen is finite
 SMALL = 1e-6  # a scale below this is multiplied into its table
-WINDOW = 100  # batches that leaves remember where no epoch tells them (partial_fit)
+WINDOW = 100  # batches remembered of a stream, which has no epochs
 
 LEAST_VARIANCE = 1e-3  # of a leaf, where y has variance 1: no leaf may sit on a single example
 LOG_ROOT_2PI = 0.5 * math.log(2.0 * math.pi)
@@ -46,7 +46,7 @@ class GradientLeaves(ts.nn.Module):
         log_q = self.logits[labels] - ops.logsumexp(self.logits, 0)
         return -log_likelihood(log_leaves, log_q)
 
-    def begin_epoch(self, batches: int | None) -> None:
+    def begin_epoch(self, batches: int, stream: bool) -> None:
         """Nothing to prepare."""
 
     def update(self, grads: ts.GradStore, weight: float) -> None:
@@ -70,13 +70,13 @@ class Counts(ts.nn.Module):
     def __init__(self, table: np.ndarray, floor: Any = FLOOR) -> None:
         self.table = ts.parameter(table, name="leaves.counts")
         self.floor = floor
-        self.scale, self.steps, self.batches = 1.0, 0, 1
+        self.scale, self.steps = 1.0, 0
         self.sgd = optim.SGD([self.table], lr=1.0)
-        self.begin_epoch(None)
+        self.begin_epoch(1, stream=False)
 
-    def begin_epoch(self, batches: int | None) -> None:
+    def begin_epoch(self, batches: int, stream: bool) -> None:
         """Take n, and sum anew what steps only add to: rounding errors end here."""
-        self.batches = batches or WINDOW
+        self.batches = WINDOW if stream else batches
         self._set(self.data())
 
     def __getitem__(self, classes: np.ndarray) -> Any:
@@ -142,13 +142,13 @@ class EpochCounts(ts.nn.Module):
         self.start = ts.parameter(table, name="leaves.start")
         self.fresh = ts.parameter(np.zeros_like(table), name="leaves.fresh")
         self.floor = floor
-        self.kept, self.batches = 1.0, 1
+        self.kept = 1.0
         self.sgd = optim.SGD([self.fresh], lr=1.0)
-        self.begin_epoch(None)
+        self.begin_epoch(1, stream=False)
 
-    def begin_epoch(self, batches: int | None) -> None:
-        """What was counted becomes the start."""
-        self.batches = batches or 1
+    def begin_epoch(self, batches: int, stream: bool) -> None:
+        """What was counted becomes the start; of a stream, each part is an epoch."""
+        self.batches = batches
         self._set(self.data())
 
     def __getitem__(self, classes: np.ndarray) -> Any:

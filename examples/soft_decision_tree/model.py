@@ -193,7 +193,7 @@ def train(
     total = plan.epochs * batches
     with tqdm(total=total, unit=" batches", disable=not plan.verbose) as bar:
         for epoch in range(plan.epochs):
-            model.leaves.begin_epoch(None if plan.stream else batches)
+            model.leaves.begin_epoch(batches, plan.stream)
             order = rng.permutation(n)
             loss = 0.0
             for k in range(batches):

@@ -52,10 +52,11 @@ def plot_tree(
             _edge(back, (x, y), layout.places[child], n, child, load, way, child in marked)
     for n, place in layout.places.items():
         if layout.children(n):
-            axes = layout.add(figure, place)
             if image_shape is not None:
+                axes = layout.add(figure, place)
                 _image(axes, weights[n].reshape(image_shape))
             else:
+                axes = layout.add(figure, place, wide=2.0)
                 _bars(axes, weights[n], names)
             axes.set_title(f"gate {n}", fontsize=7, pad=2)
         else:
@@ -162,8 +163,8 @@ class _Layout:
     def children(self, n: int) -> list[int]:
         return [c for c in (2 * n + 1, 2 * n + 2) if c in self.places]
 
-    def add(self, figure: Figure, place: tuple[float, float]) -> Axes:
-        width, height = self.box / self.size[0], self.box / self.size[1]
+    def add(self, figure: Figure, place: tuple[float, float], wide: float = 1.0) -> Axes:
+        width, height = wide * self.box / self.size[0], self.box / self.size[1]
         return figure.add_axes((place[0] - width / 2, place[1] - height / 2, width, height))
 
 
@@ -206,8 +207,10 @@ def _bars(axes: Axes, weights: np.ndarray, names: Sequence[str]) -> None:
     axes.barh(range(len(chosen)), values, color=[RIGHT if v > 0 else LEFT for v in values])
     top = max(float(np.abs(values).max()), 1e-12)
     axes.set(xticks=[], yticks=[], xlim=(-1.1 * top, 1.1 * top))
+    axes.set_ylim(len(chosen) - BARS - 0.5, len(chosen) - 0.5)
     for i, (f, v) in enumerate(zip(chosen, values, strict=True)):
-        axes.text(0, i, names[f][:16], ha="right" if v > 0 else "left", va="center", fontsize=5)
+        name = f" {names[f][:18]} "  # on the side where the bar is not
+        axes.text(0, i, name, ha="right" if v > 0 else "left", va="center", fontsize=6)
     axes.spines[["top", "right", "bottom", "left"]].set_visible(False)
 
 
@@ -232,7 +235,8 @@ def _verdict(
         )  # fmt: skip
     else:
         text = says(tree, values, class_names).replace(", ", "\n")
-        axes.text(0.5, 0.5, text, ha="center", va="center", fontsize=6)
+        size = 6 if "\n" in text else 8
+        axes.text(0.5, 0.5, text, ha="center", va="center", fontsize=size)
 
 
 def _mark(axes: Axes) -> None:

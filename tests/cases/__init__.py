@@ -3,6 +3,7 @@
 Domains stay away from kinks, where finite differences mean nothing; kinks have declared values.
 """
 
-from . import elementwise, linalg, nn, reduce, rows, shape
+from . import elementwise, linalg, nn, reduce, rows, shape, soft_tree
 
-CASES = [case for part in (elementwise, shape, reduce, linalg, rows, nn) for case in part.CASES]
+PARTS = (elementwise, shape, reduce, linalg, rows, nn, soft_tree)
+CASES = [case for part in PARTS for case in part.CASES]

@@ -109,11 +109,15 @@ class SparseRows(NamedTuple):
     rows: np.ndarray
     columns: np.ndarray
     values: np.ndarray
-    count: int  # rows, empty ones included
+    n: int  # rows, empty ones included
+
+    def astype(self, dtype: Any) -> SparseRows:
+        """The same with values of another dtype."""
+        return self._replace(values=self.values.astype(dtype, copy=False))
 
     def __matmul__(self, weight: Any) -> Any:
-        """(count, D) @ (D, m) -> (count, m)."""
-        return ops.scatter_rows(weight[self.columns] * self.values[:, None], self.rows, self.count)
+        """(n, D) @ (D, m) -> (n, m)."""
+        return ops.scatter_rows(weight[self.columns] * self.values[:, None], self.rows, self.n)
 
 
 def gate_logits(x: Any, weight: Any, bias: Any, beta: Any) -> Any:
