@@ -15,4 +15,6 @@ CASES = [
     Case(ops.matmul, [normal(5, 2, 3), normal(3)], name="batch @ vector", commutes=(0,)),
     Case(ops.matmul, [normal(3), normal(5, 3, 2)], name="vector @ batch", rows="dense"),
     Case(ops.matmul, [normal(0, 3), normal(3, 2)], name="empty batch"),
+    Case(ops.matmul, [normal(5, 3), normal(3, 0)], name="no columns", commutes=(0,)),
+    Case(ops.matmul, [normal(5, 0), normal(0, 3)], name="no inner size", commutes=(0,)),
 ]  # fmt: skip

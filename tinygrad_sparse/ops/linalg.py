@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from tinygrad_sparse.backend import Array, describe
@@ -30,13 +31,18 @@ def _matmul_vjp_x(g: Any, out: Any, x: Any, w: Any) -> Any:
     return g @ swapaxes(w, -1, -2)
 
 
+def _rows(x: Any) -> Any:
+    """x as a matrix; its width may be 0, so -1 would not do."""
+    return reshape(x, (math.prod(x.shape[:-1]), x.shape[-1]))
+
+
 def _matmul_vjp_w(g: Any, out: Any, x: Any, w: Any) -> Any:
     if len(x.shape) == 1:
         return expand_dims(x, -1) * expand_dims(g, -2) if len(w.shape) > 1 else x * g
     if len(w.shape) == 1:
-        return reshape(g, (-1,)) @ reshape(x, (-1, x.shape[-1]))
+        return reshape(g, (-1,)) @ _rows(x)
     if len(w.shape) == 2:  # a shared matrix: one product over all rows, not a stack to be summed
-        return reshape(x, (-1, x.shape[-1])).T @ reshape(g, (-1, g.shape[-1]))
+        return _rows(x).T @ _rows(g)
     return swapaxes(x, -1, -2) @ g
 
 
