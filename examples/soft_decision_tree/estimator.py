@@ -29,7 +29,14 @@ CHOICES = {
     "schedule": ("linear", "constant"),
 }
 FROM = {"depth": 0, "batch_size": 1, "max_iter": 1, "n_iter_no_change": 1}
-POSITIVE = ("learning_rate", "inverse_temperature")
+TINY, BIG = np.finfo(float).tiny, np.finfo(float).max
+RANGES = {
+    "learning_rate": (TINY, BIG, "a number > 0"),
+    "inverse_temperature": (TINY, BIG, "a number > 0"),
+    "penalty": (0, BIG, "a number >= 0"),
+    "penalty_decay": (TINY, 1, "a share in (0, 1]"),
+    "validation_fraction": (TINY, 1 - np.finfo(float).epsneg, "a share in (0, 1)"),
+}
 
 
 class SoftDecisionTree(BaseEstimator):
@@ -154,12 +161,10 @@ class SoftDecisionTree(BaseEstimator):
             value = getattr(self, name)
             if not isinstance(value, (int, np.integer)) or value < least:
                 raise ValueError(f"{name}: expected a whole number from {least}, got {value!r}")
-        for name in POSITIVE:
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name}: expected a number > 0, got {getattr(self, name)!r}")
-        if not 0 < self.validation_fraction < 1:
-            share = self.validation_fraction
-            raise ValueError(f"validation_fraction: expected a share in (0, 1), got {share!r}")
+        for name, (low, high, text) in RANGES.items():
+            value = getattr(self, name)
+            if not low <= value <= high:
+                raise ValueError(f"{name}: expected {text}, got {value!r}")
 
     def _build(self, D: int, size: Size, rng: Any, dtype: Any) -> Model:
         tree = SoftTree(

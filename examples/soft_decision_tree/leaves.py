@@ -235,7 +235,7 @@ class CountedLeaves:
         The normaliser was a constant, so the gradient by θ[y] is r/θ[y], or r for the softmax.
         """
         U = self.counts.shares(grads) if self.normalised else self.counts.slope(grads).coalesce()
-        self.counts.add(-weight * U)
+        self.counts.add(-float(weight) * U)
 
     def values(self) -> np.ndarray:
         """The distributions, (L, C)."""
@@ -301,7 +301,7 @@ class GaussianLeaves(ts.nn.Module):
     def update(self, grads: ts.GradStore, weight: float) -> None:
         """Add the batch's three sums, then follow the counts."""
         n, first, second = (
-            -weight * grads[p] for p in (self.log_weight, self.mean, self.log_sigma)
+            -float(weight) * grads[p] for p in (self.log_weight, self.mean, self.log_sigma)
         )
         mean, variance = self.mean.data, np.exp(2.0 * self.log_sigma.data)
         about = variance * first  # Σ r (y - μ)

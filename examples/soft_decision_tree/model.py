@@ -20,6 +20,7 @@ from tinygrad_sparse.nn.soft_tree import PathPenalty, SoftTree, SparseRows, leav
 from .leaves import Arrays
 
 SLOW = 0.05
+EPS = 1e-8  # Adam's
 CHUNK = 2**22  # gate logits computed at a time when predicting
 
 
@@ -73,7 +74,7 @@ class Model:
     def set_rate(self, rate: float) -> None:
         """Say how far the next step may go."""
         weights, others = self.optimizer.groups
-        weights["lr"] = rate / self.size.reach
+        weights["lr"], weights["eps"] = rate / self.size.reach, EPS * self.size.length
         others["lr"] = rate * SLOW
 
     @property

@@ -4,5 +4,14 @@ from .embedding import Embedding
 from .linear import Linear
 from .losses import bce_with_logits, cross_entropy
 from .module import Module
+from .soft_tree import PathPenalty, SoftTree
 
-__all__ = ["Embedding", "Linear", "Module", "bce_with_logits", "cross_entropy"]
+__all__ = [
+    "Embedding",
+    "Linear",
+    "Module",
+    "PathPenalty",
+    "SoftTree",
+    "bce_with_logits",
+    "cross_entropy",
+]
