@@ -362,9 +362,10 @@ class SoftDecisionTreeClassifier(ClassifierMixin, SoftDecisionTree):
         self, y: Any, weights: np.ndarray, again: bool
     ) -> tuple[np.ndarray, np.ndarray]:
         y = column_or_1d(y, warn=True)
-        check_classification_targets(y)
+        declared = getattr(self, "_declared", None)
+        if declared is None:  # a part of a stream may well have few examples of each class
+            check_classification_targets(y)
         if not again:
-            declared = getattr(self, "_declared", None)
             self.classes_ = np.unique(y) if declared is None else declared
         labels = np.searchsorted(self.classes_, y).clip(max=len(self.classes_) - 1)
         if (unknown := self.classes_[labels] != y).any():

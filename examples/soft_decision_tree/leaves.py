@@ -83,32 +83,33 @@ class Counts(ts.nn.Module):
         """The rows θ[classes], tracked."""
         return self.table[classes] * self.scale
 
-    def sums(self) -> np.ndarray:
-        """Σ_c θ[c, l], (L,)."""
-        return self.totals * self.scale
+    def log_shares(self, classes: np.ndarray) -> Any:
+        """log(θ / Σ_c θ) of the classes, tracked as if the sum were a constant."""
+        return ops.log(self.table[classes]) - np.log(self.totals)  # the scale cancels
 
     def data(self) -> np.ndarray:
         """θ, whole."""
         return self.table.data * self.scale
 
-    def shares(self, grads: ts.GradStore) -> ts.IndexedSlices:
-        """θ ∘ gradient by θ; the scale would cancel."""
+    def times_slope(self, grads: ts.GradStore) -> ts.IndexedSlices:
+        """θ ∘ gradient by θ, where the scale cancels too."""
         return leaf_update(self.table, grads[self.table])
 
     def slope(self, grads: ts.GradStore) -> ts.IndexedSlices:
         """The gradient by θ."""
         return grads[self.table] / self.scale
 
-    def add(self, U: ts.IndexedSlices) -> None:
-        """One step."""
+    def add(self, U: ts.IndexedSlices, gain: float = 1.0) -> None:
+        """One step with gain · U, written as one of gradient descent."""
         self.steps += 1
         keep = 1.0 - max(1.0 / self.steps, 1.0 / self.batches)
         if keep == 0.0:
             self._set(np.zeros_like(self.table.data))
         self.scale *= keep or 1.0
-        added = U / self.scale
-        self.sgd.step(store(self.table, -added))
-        self.totals = self.totals + added.values.sum(axis=0)
+        gain /= self.scale
+        self.sgd.lr = -gain
+        self.sgd.step(store(self.table, U))
+        self.totals = self.totals + gain * U.values.sum(axis=0)
         if self.scale < SMALL:
             self._set(self.data())
 
@@ -154,13 +155,13 @@ class EpochCounts(ts.nn.Module):
     def __getitem__(self, classes: np.ndarray) -> Any:
         return self.start[classes] * self.kept + self.fresh[classes]
 
-    def sums(self) -> np.ndarray:
-        return self.start_totals * self.kept + self.totals
+    def log_shares(self, classes: np.ndarray) -> Any:
+        return ops.log(self[classes]) - np.log(self.start_totals * self.kept + self.totals)
 
     def data(self) -> np.ndarray:
         return self.start.data * self.kept + self.fresh.data
 
-    def shares(self, grads: ts.GradStore) -> ts.IndexedSlices:
+    def times_slope(self, grads: ts.GradStore) -> ts.IndexedSlices:
         """θ ∘ gradient by θ: both tables' parts of it, by the chain rule."""
         return leaf_update(self.start, grads[self.start]) + leaf_update(
             self.fresh, grads[self.fresh]
@@ -169,9 +170,10 @@ class EpochCounts(ts.nn.Module):
     def slope(self, grads: ts.GradStore) -> ts.IndexedSlices:
         return grads[self.fresh]
 
-    def add(self, U: ts.IndexedSlices) -> None:
-        self.sgd.step(store(self.fresh, -U))
-        self.totals = self.totals + U.values.sum(axis=0)
+    def add(self, U: ts.IndexedSlices, gain: float = 1.0) -> None:
+        self.sgd.lr = -gain
+        self.sgd.step(store(self.fresh, U))
+        self.totals = self.totals + gain * U.values.sum(axis=0)
         self.kept = max(0.0, self.kept - 1.0 / self.batches)
         if self.kept < SMALL:
             self._set(self.data())
@@ -222,11 +224,10 @@ class CountedLeaves:
 
     def losses(self, log_leaves: Any, labels: np.ndarray) -> Any:
         """-log p_i(y_i), (B,)."""
-        rows = self.counts[labels]
         if self.normalised:
-            log_q = ops.log(rows) - np.log(self.counts.sums())
+            log_q = self.counts.log_shares(labels)
         else:
-            log_q = rows - ops.logsumexp(self.counts.data(), 0)
+            log_q = self.counts[labels] - ops.logsumexp(self.counts.data(), 0)
         return -log_likelihood(log_leaves, log_q)
 
     def update(self, grads: ts.GradStore, weight: float) -> None:
@@ -234,13 +235,14 @@ class CountedLeaves:
 
         The normaliser was a constant, so the gradient by θ[y] is r/θ[y], or r for the softmax.
         """
-        U = self.counts.shares(grads) if self.normalised else self.counts.slope(grads).coalesce()
-        self.counts.add(-float(weight) * U)
+        read = self.counts.times_slope if self.normalised else self.counts.slope
+        self.counts.add(read(grads).coalesce(), -float(weight))
 
     def values(self) -> np.ndarray:
         """The distributions, (L, C)."""
         if self.normalised:
-            return (self.counts.data() / self.counts.sums()).T
+            theta = self.counts.data()
+            return (theta / theta.sum(axis=0)).T
         return ops.softmax(self.counts.data(), 0).T
 
     def arrays(self) -> Arrays:

@@ -104,7 +104,8 @@ def test_counted_leaves_follow_the_dense_formulas_of_both_smoothings(smoothing, 
             theta = np.maximum(theta, 1e-30)
             teach(leaves, log_leaves, labels, weights)
             np.testing.assert_allclose(leaves.counts.data(), theta, rtol=1e-11, atol=1e-15)
-            np.testing.assert_allclose(leaves.counts.sums(), theta.sum(axis=0), rtol=1e-11)
+            shares = leaves.counts.log_shares(np.arange(C)).data
+            np.testing.assert_allclose(shares, np.log(theta / theta.sum(axis=0)), atol=1e-11)
 
 
 def test_the_update_equals_the_dense_formula_at_the_size_of_the_report():
@@ -169,7 +170,8 @@ def test_a_scale_that_became_small_is_multiplied_in():
         log_leaves, labels = batch(seed)
         teach(leaves, log_leaves, labels)
         assert leaves.counts.scale >= SMALL
-        np.testing.assert_allclose(leaves.counts.sums(), leaves.counts.data().sum(axis=0))
+    shares = np.exp(leaves.counts.log_shares(np.arange(C)).data)
+    np.testing.assert_allclose(shares.T, leaves.values(), rtol=1e-12)
     np.testing.assert_allclose(leaves.values().sum(axis=1), 1)
 
 
@@ -246,7 +248,8 @@ def test_counts_go_on_from_their_arrays():
         for counts in (first, second):
             counts.add(U)
         np.testing.assert_array_equal(first.data(), second.data())
-        np.testing.assert_allclose(first.sums(), second.sums(), rtol=1e-14)
+        shares = [counts.log_shares(np.arange(C)).data for counts in (first, second)]
+        np.testing.assert_allclose(*shares, rtol=1e-13, atol=1e-14)
 
 
 def test_a_stream_is_remembered_longer_than_its_parts():
