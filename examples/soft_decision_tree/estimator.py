@@ -40,13 +40,13 @@ RANGES = {
 
 
 class SoftDecisionTree(BaseEstimator):
-    """What the classifier and the regressor share. Their docstrings say what parameters mean."""
+    """What the classifier and the regressor share; the classifier says what parameters mean."""
 
     def __init__(
         self,
         depth: int = 6,
         *,
-        leaves: str = "derivative_free",
+        leaves: str = "gradient",
         smoothing: str = "exponential",
         inverse_temperature: float = 1.0,
         learn_temperature: bool = False,
@@ -246,13 +246,16 @@ class SoftDecisionTree(BaseEstimator):
         self._model = model
 
 
-PARAMETERS = """
+class SoftDecisionTreeClassifier(ClassifierMixin, SoftDecisionTree):
+    """A decision tree that sends each example both ways at each gate, more or less.
+
     Parameters
     ----------
     depth : the tree has 2^depth leaves.
     leaves : "derivative_free" (a leaf counts what it explained) or "gradient".
     smoothing : of leaves that count: "exponential" (a window of about an epoch) or "epoch" (an
-        epoch's counts replace the last one's step by step).{more}
+        epoch's counts replace the last one's step by step).
+    leaf_form : of leaves that count: "normalised", θ / Σθ, or "softmax".
     inverse_temperature, learn_temperature : β of a gate's σ(β(x·w + b)); may each learn its own.
     penalty, penalty_decay, penalty_window : for one-sided gates: λ, its factor from level to level,
         and whether a gate's share is averaged over 2^level batches.
@@ -261,21 +264,11 @@ PARAMETERS = """
     batch_size, max_iter : examples a step; epochs. Batches differ by one example at most.
     early_stopping, validation_fraction, n_iter_no_change, tol : hold a part out; stop when its
         score has not grown by `tol` for `n_iter_no_change` epochs; keep the best epoch.
+    class_weight : None, "balanced", or a weight for each class.
     warm_start, random_state, verbose : as everywhere in scikit-learn; `verbose` shows a bar.
 
     A unit that all features share does not matter. Where units differ, put a scaler in front.
-"""
 
-
-class SoftDecisionTreeClassifier(ClassifierMixin, SoftDecisionTree):
-    __doc__ = f"""A decision tree that sends each example both ways at each gate, more or less.
-    {
-        PARAMETERS.format(
-            more='''
-    leaf_form : of leaves that count: "normalised", θ / Σθ, or "softmax".
-    class_weight : None, "balanced", or a weight for each class.'''
-        )
-    }
     Attributes
     ----------
     classes_, n_features_in_, feature_names_in_, n_iter_, loss_curve_, validation_scores_,
@@ -401,12 +394,13 @@ class SoftDecisionTreeClassifier(ClassifierMixin, SoftDecisionTree):
 
 
 class SoftDecisionTreeRegressor(RegressorMixin, SoftDecisionTree):
-    __doc__ = f"""A regression tree that sends each example both ways at each gate, more or less.
+    """A regression tree that sends each example both ways at each gate, more or less.
 
-    ``leaves="gradient"`` fits the tree's mean to y, by squared error. In
+    With ``leaves="gradient"``, the default, the tree's mean is fitted to y by squared error. With
     ``leaves="derivative_free"`` each leaf is a normal distribution of y, whose mean and variance
-    follow the examples that it explained; the gates learn from the mixture's likelihood.
-    {PARAMETERS.format(more="")}
+    follow the examples that it explained; the gates learn from the mixture's likelihood. The other
+    parameters are those of SoftDecisionTreeClassifier, without `leaf_form` and `class_weight`.
+
     Attributes
     ----------
     n_features_in_, feature_names_in_, n_iter_, loss_curve_, validation_scores_,

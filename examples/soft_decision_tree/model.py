@@ -21,7 +21,7 @@ from .leaves import Arrays
 
 SLOW = 0.05
 EPS = 1e-8  # Adam's
-CHUNK = 2**22  # gate logits computed at a time when predicting
+CHUNK = 2**22  # numbers computed at a time: logits when predicting, features when measuring
 
 
 class Data(NamedTuple):
@@ -51,11 +51,15 @@ class Size(NamedTuple):
     @staticmethod
     def of(data: Data) -> Size:
         """Of some examples; 1 where all are zero."""
-        x = np.abs(data.x)
-        reach = float(np.average(np.asarray(x.sum(axis=1)).ravel(), weights=data.weights))
-        square = (x * x).sum(axis=1) if isinstance(x, np.ndarray) else x.multiply(x).sum(axis=1)
-        length = float(np.average(np.asarray(square).ravel(), weights=data.weights)) ** 0.5
-        return Size(reach or 1.0, length or 1.0)
+        reach = square = 0.0
+        rows = max(1, CHUNK // data.x.shape[1])
+        for start in range(0, data.x.shape[0], rows):
+            x, weights = abs(data.x[start : start + rows]), data.weights[start : start + rows]
+            squares = x.multiply(x) if sparse.issparse(x) else x * x
+            reach += float(np.asarray(x.sum(axis=1)).ravel() @ weights)
+            square += float(np.asarray(squares.sum(axis=1)).ravel() @ weights)
+        total = float(data.weights.sum())
+        return Size(reach / total or 1.0, (square / total) ** 0.5 or 1.0)
 
 
 class Model:
@@ -96,7 +100,8 @@ class Model:
             losses = self.leaves.losses(leaves_of(log_nodes), batch.targets)
             loss = fit = ops.sum(losses * (batch.weights / weight).astype(losses.dtype))
             if self.penalty.charge.any():
-                loss = fit + self.penalty(log_nodes, np.log(batch.weights))
+                even = (batch.weights == 1.0).all()
+                loss = fit + self.penalty(log_nodes, None if even else np.log(batch.weights))
         grads = tape.backward(loss)
         self.optimizer.step(grads)
         self.leaves.update(grads, weight)
