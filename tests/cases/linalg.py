@@ -36,4 +36,6 @@ CASES = [
          static={"axes": 0}),
     Case(ops.matmul, [normal(5, 0), normal(0, 2)], name="empty sum"),
     Case(ops.tensordot, [normal(5, 0), normal(0, 2)], name="empty sum", static={"axes": 1}),
+    Case(ops.matmul, [normal(5, 3), normal(3, 0)], name="no columns", commutes=(0,)),
+    Case(ops.matmul, [normal(5, 0), normal(0, 3)], name="no inner size", commutes=(0,)),
 ]  # fmt: skip

@@ -10,6 +10,7 @@ from .module import Module
 from .norm import LayerNorm, layer_norm
 from .sampled import nce, sampled_softmax
 from .sequential import Sequential
+from .soft_tree import PathPenalty, SoftTree
 
 __all__ = [
     "Dropout",
@@ -18,7 +19,9 @@ __all__ = [
     "LayerNorm",
     "Linear",
     "Module",
+    "PathPenalty",
     "Sequential",
+    "SoftTree",
     "bce_with_logits",
     "cosine_similarity",
     "cross_entropy",

@@ -45,6 +45,11 @@ def _matmul_vjp_x(g: Any, out: Any, x: Any, w: Any) -> Any:
     return g @ swapaxes(w, -1, -2)
 
 
+def _rows(x: Any) -> Any:
+    """x as a matrix; its width may be 0, so -1 would not do."""
+    return reshape(x, (math.prod(x.shape[:-1]), x.shape[-1]))
+
+
 def _matmul_vjp_w(g: Any, out: Any, x: Any, w: Any) -> Any:
     if len(x.shape) == 1:
         return expand_dims(x, -1) * expand_dims(g, -2) if len(w.shape) > 1 else x * g

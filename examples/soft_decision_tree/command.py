@@ -1,0 +1,157 @@
+"""The command: read examples, grow a tree, say how well it does, draw it."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from . import store
+from .data import BUNDLED, Set, read
+from .estimator import CHOICES, SoftDecisionTreeClassifier
+from .plot import plot_path, plot_tree
+from .reading import agreement, export_text
+
+PROGRAM = "soft_decision_tree"
+SETTINGS = ("depth", "leaves", "smoothing", "leaf_form", "penalty", "learning_rate", "batch_size",
+            "max_iter", "inverse_temperature")  # fmt: skip
+
+
+class InputError(Exception):
+    """What the user gave cannot be used; the message is all there is to say."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit code."""
+    options = parser().parse_args(arguments)
+    try:
+        run(options)
+    except InputError as error:
+        print(f"{PROGRAM}: error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def run(options: argparse.Namespace) -> None:
+    """All the steps."""
+    for path in (options.out, options.save):
+        if path is not None and (path.is_dir() or not os.access(path.parent, os.W_OK)):
+            raise InputError(f"cannot write a file {path}")
+    examples = read_examples(options)
+    print(
+        f"{examples.X.shape[0]:,} examples to learn from, {examples.X.shape[0 + 1]:,} features,"
+        f" {len(np.unique(examples.y)):,} classes; {examples.X_test.shape[0]:,} to test with"
+    )
+    settings = {name: getattr(options, name) for name in SETTINGS}
+    tree = SoftDecisionTreeClassifier(**settings, random_state=options.seed, verbose=True)
+    begin = time.perf_counter()
+    tree.fit(examples.X, examples.y)
+    seconds = time.perf_counter() - begin
+    soft, hard = (
+        np.mean(tree.predict(examples.X_test, routing=routing) == examples.y_test)
+        for routing in ("soft", "hard")
+    )
+    print(
+        f"trained in {seconds:.1f} s: {soft:.1%} of the test examples right,"
+        f" {hard:.1%} with one hard walk each;"
+        f" the two agree on {agreement(tree, examples.X_test):.1%}\n"
+    )
+    shown = {"feature_names": examples.feature_names, "class_names": examples.class_names}
+    some = examples.X_test[: options.shown]
+    print(export_text(tree, X=some, max_depth=options.levels, **shown))
+    draw(tree, examples, options)
+    if options.save is not None:
+        store.save(tree, options.save)
+        print(f"The tree: {options.save}")
+
+
+def draw(tree: SoftDecisionTreeClassifier, examples: Set, options: argparse.Namespace) -> None:
+    """Two pictures: the tree, and the way of the first test example."""
+    shown = {
+        "feature_names": examples.feature_names,
+        "class_names": examples.class_names,
+        "image_shape": examples.image_shape,
+    }
+    figure = plot_tree(tree, X=examples.X_test[: options.shown], levels=options.levels, **shown)
+    figure.savefig(options.out, format="png")
+    print(f"\nA picture of the tree: {options.out}")
+    first = examples.X_test[:1]
+    first = first.toarray()[0] if hasattr(first, "toarray") else first[0]
+    way = options.out.with_name(f"{options.out.stem}-path{options.out.suffix}")
+    plot_path(tree, first, **shown).savefig(way, format="png")
+    print(f"The way of one example: {way}")
+
+
+def read_examples(options: argparse.Namespace) -> Set:
+    """What --data names, or an InputError."""
+    try:
+        return read(options.data, options.seed, options.members)
+    except OSError as error:
+        raise InputError(f"cannot read {options.data}: {error.strerror or error}") from error
+    except ValueError as error:
+        raise InputError(str(error)) from error
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options, their defaults and what they mean."""
+    p = argparse.ArgumentParser(
+        prog=PROGRAM,
+        description="Grow a decision tree whose gates send an example both ways, more or less, so"
+        " that it can be trained like a network and read like a tree.",
+        epilog="Numbers in brackets are what is taken when you do not say.",
+    )
+    data = p.add_argument_group("the examples").add_argument
+    data("--data", default="digits", metavar="NAME|PATH",
+         help=f"{', '.join(BUNDLED)}; or a folder of IDX files, WordNet's data.noun, an .npz file"
+         " with arrays X and y [%(default)s]")  # fmt: skip
+    data("--members", type=count, default=5, help="WordNet: least size of a class [%(default)s]")
+
+    tree = p.add_argument_group("the tree").add_argument
+    tree("--depth", type=partial(number, int, 0, 14), help="it has 2^depth leaves [%(default)s]")
+    tree("--leaves", choices=CHOICES["leaves"], help="how leaves learn [%(default)s]")
+    tree("--smoothing", choices=CHOICES["smoothing"], help="of leaves that count [%(default)s]")
+    tree("--leaf-form", choices=CHOICES["leaf_form"], help="of leaves that count [%(default)s]")
+    tree("--beta", type=rate, dest="inverse_temperature", help="inverse temperature [%(default)s]")
+
+    training = p.add_argument_group("the training").add_argument
+    training("--epochs", type=count, dest="max_iter", help="passes over the examples [%(default)s]")
+    training("--batch", type=count, dest="batch_size", help="examples a step [%(default)s]")
+    training("--lr", type=rate, dest="learning_rate", help="of Adam; falls to 0 [%(default)s]")
+    training(
+        "--penalty", type=partial(number, float, 0, 1e6), help="for one-sided gates [%(default)s]"
+    )
+    training("--seed", type=partial(number, int, 0, 2**32 - 1), default=1,
+             help="same seed, same tree [%(default)s]")  # fmt: skip
+
+    result = p.add_argument_group("the result").add_argument
+    result("--levels", type=partial(number, int, 1, 6), default=4, help="shown [%(default)s]")
+    result("--shown", type=count, default=2000, help="test examples counted in it [%(default)s]")
+    result("--out", type=Path, metavar="FILE", default=Path("soft_tree.png"),
+           help="picture of the tree [%(default)s]")  # fmt: skip
+    result("--save", type=Path, metavar="FILE", help="write the tree itself, as .npz")
+
+    defaults = SoftDecisionTreeClassifier().get_params()
+    p.set_defaults(**{name: defaults[name] for name in SETTINGS})
+    return p
+
+
+def number(kind: type, low: float, high: float, text: str) -> float:
+    """Read an option's number, or say which numbers it can be."""
+    try:
+        value = kind(text)
+    except ValueError:
+        value = None
+    if value is None or not low <= value <= high:
+        name = "a whole number" if kind is int else "a number"
+        raise argparse.ArgumentTypeError(f"expected {name} from {low:g} to {high:g}, got {text!r}")
+    return value
+
+
+count = partial(number, int, 1, 10**9)
+rate = partial(number, float, 1e-6, 1e3)

@@ -1,0 +1,223 @@
+"""The tree, its leaves and their training: steps, epochs, stopping early.
+
+A step is one forward and one backward pass. The gates (and leaves that are trained by gradient)
+then take an Adam step, and leaves that count take theirs, with what the same pass found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import sparse
+from tqdm import tqdm
+
+import tinygrad_sparse as ts
+from tinygrad_sparse import ops, optim
+from tinygrad_sparse.nn.soft_tree import PathPenalty, SoftTree, SparseRows, leaves_of
+
+from .leaves import Arrays
+
+SLOW = 0.05
+EPS = 1e-8  # Adam's
+CHUNK = 2**22  # numbers computed at a time: logits when predicting, features when measuring
+
+
+class Data(NamedTuple):
+    """Examples x (n, D), dense or CSR; their targets (n,); their weights (n,), all positive."""
+
+    x: Any
+    targets: np.ndarray
+    weights: np.ndarray
+
+    def take(self, rows: Any) -> Data:
+        """Some of the examples."""
+        return Data(self.x[rows], self.targets[rows], self.weights[rows])
+
+
+def rows_of_csr(x: Any) -> SparseRows:
+    """A CSR matrix by its non-zeros."""
+    rows = np.repeat(np.arange(x.shape[0]), np.diff(x.indptr))
+    return SparseRows(rows, x.indices, x.data, x.shape[0])
+
+
+class Size(NamedTuple):
+    """How large examples are: what makes a step mean the same in any unit of the features."""
+
+    reach: float = 1.0  # mean of Σ|x|: a weight step of 1/reach moves a logit by up to 1
+    length: float = 1.0  # root of the mean of Σx²: weights of 1/length give logits of variance 1
+
+    @staticmethod
+    def of(data: Data) -> Size:
+        """Of some examples; 1 where all are zero."""
+        reach = square = 0.0
+        rows = max(1, CHUNK // data.x.shape[1])
+        for start in range(0, data.x.shape[0], rows):
+            x, weights = abs(data.x[start : start + rows]), data.weights[start : start + rows]
+            squares = x.multiply(x) if sparse.issparse(x) else x * x
+            reach += float(np.asarray(x.sum(axis=1)).ravel() @ weights)
+            square += float(np.asarray(squares.sum(axis=1)).ravel() @ weights)
+        total = float(data.weights.sum())
+        return Size(reach / total or 1.0, (square / total) ** 0.5 or 1.0)
+
+
+class Model:
+    """Everything that training changes; picklable and savable through `arrays`.
+
+    `rate` says how far one step may move the logit of a typical example. What every example sees
+    (biases, temperatures, leaves trained by gradient) moves by `SLOW` of it.
+    """
+
+    def __init__(self, tree: SoftTree, leaves: Any, penalty: PathPenalty, size: Size) -> None:
+        self.tree, self.leaves, self.penalty, self.size = tree, leaves, penalty, size
+        others = [*tree.parameters()[1:], *leaves.trained]
+        # Lazy matters for sparse x only: a gate's weights for a feature move when it is seen.
+        self.optimizer = optim.Adam([{"params": [tree.weight]}, {"params": others}], sparse="lazy")
+
+    def set_rate(self, rate: float) -> None:
+        """Say how far the next step may go."""
+        weights, others = self.optimizer.groups
+        weights["lr"], weights["eps"] = rate / self.size.reach, EPS * self.size.length
+        others["lr"] = rate * SLOW
+
+    @property
+    def dtype(self) -> Any:
+        """Of the weights, and so of the features."""
+        return self.tree.weight.dtype
+
+    @property
+    def beta(self) -> np.ndarray:
+        """The inverse temperatures of the gates, (N,)."""
+        return np.asarray(self.tree.beta)
+
+    def step(self, batch: Data) -> float:
+        """Learn from a batch; the weighted mean loss of its examples, penalty aside."""
+        x = rows_of_csr(batch.x) if sparse.issparse(batch.x) else batch.x
+        weight = float(batch.weights.sum())
+        with ts.Tape(densify="raise") as tape:
+            log_nodes = self.tree(x)
+            losses = self.leaves.losses(leaves_of(log_nodes), batch.targets)
+            loss = fit = ops.sum(losses * (batch.weights / weight).astype(losses.dtype))
+            if self.penalty.charge.any():
+                even = (batch.weights == 1.0).all()
+                loss = fit + self.penalty(log_nodes, None if even else np.log(batch.weights))
+        grads = tape.backward(loss)
+        self.optimizer.step(grads)
+        self.leaves.update(grads, weight)
+        return fit.item()
+
+    def log_leaves(self, x: Any) -> np.ndarray:
+        """The log-probabilities that examples arrive at the leaves, (n, L)."""
+        return leaves_of(self.log_nodes(x))
+
+    def log_nodes(self, x: Any) -> np.ndarray:
+        """The log-probabilities that examples arrive at the nodes, (n, 2N + 1)."""
+        with ts.no_grad():
+            return self.tree(rows_of_csr(x) if sparse.issparse(x) else x).data
+
+    def expected(self, x: Any) -> np.ndarray:
+        """The leaves' values, weighed by arrival, (n, K)."""
+        values = self.leaves.values()
+        rows = max(1, CHUNK // len(values))
+        parts = [
+            np.exp(self.log_leaves(x[i : i + rows])) @ values for i in range(0, x.shape[0], rows)
+        ]
+        return np.concatenate(parts)
+
+    # -- state -------------------------------------------------------------------------------
+
+    def arrays(self) -> Arrays:
+        """All that training has changed, as named arrays."""
+        state = self.optimizer.state_dict()
+        slots = {
+            f"optimizer.{i}.{j}": slot
+            for i, slots in enumerate(state["slots"])
+            for j, slot in enumerate(slots)
+        }
+        past = {} if self.penalty.past is None else {"penalty.past": self.penalty.past}
+        return {
+            **{f"tree.{name}": a for name, a in self.tree.state_dict().items()},
+            **{f"leaves.{name}": a for name, a in self.leaves.arrays().items()},
+            "size": np.array(self.size),
+            "optimizer.steps": np.array(state["steps"]),
+            **slots,
+            **past,
+        }
+
+    def load(self, arrays: Arrays) -> None:
+        """Go on from `arrays`. Raises CheckpointError where they do not fit this model."""
+        self.tree.load_state_dict(part(arrays, "tree."))
+        self.leaves.load(part(arrays, "leaves."))
+        self.size = Size(*arrays["size"].tolist())
+        steps = arrays["optimizer.steps"].tolist()
+        slots = part(arrays, "optimizer.")
+        state = self.optimizer.state_dict() | {
+            "steps": steps,
+            "slots": [
+                [slots[f"{i}.{j}"] for j in range(2) if f"{i}.{j}" in slots]
+                for i in range(len(steps))
+            ],
+        }
+        self.optimizer.load_state_dict(state)
+        self.penalty.past = arrays.get("penalty.past")
+
+
+def part(arrays: Arrays, prefix: str) -> Arrays:
+    """The arrays under a prefix, without it."""
+    return {k.removeprefix(prefix): a for k, a in arrays.items() if k.startswith(prefix)}
+
+
+class Plan(NamedTuple):
+    """How long and how fast to train."""
+
+    batch_size: int
+    learning_rate: float
+    epochs: int = 1
+    schedule: str = "constant"  # or "linear": falls evenly to 0
+    patience: int = 1  # epochs without a better validation score
+    tol: float = 0.0  # what counts as better
+    verbose: bool = False
+    stream: bool = False  # more examples will come: an epoch is not all there is
+
+
+class History(NamedTuple):
+    """What the epochs showed."""
+
+    losses: list[float]
+    scores: list[float]  # on the validation part; empty without one
+
+
+def train(
+    model: Model, data: Data, plan: Plan, rng: Any, score: Callable[[], float] | None = None
+) -> History:
+    """Train for `plan.epochs` epochs; with `score`, stop early and go back to the best epoch."""
+    n = len(data.targets)
+    batches = -(-n // plan.batch_size)
+    history = History([], [])
+    best, best_score, best_epoch = None, -np.inf, 0
+    total = plan.epochs * batches
+    with tqdm(total=total, unit=" batches", disable=not plan.verbose) as bar:
+        for epoch in range(plan.epochs):
+            model.leaves.begin_epoch(batches, plan.stream)
+            order = rng.permutation(n)
+            loss = 0.0
+            for k in range(batches):
+                done = (epoch * batches + k) / total if plan.schedule == "linear" else 0.0
+                model.set_rate(plan.learning_rate * (1.0 - done))
+                batch = data if batches == 1 else data.take(order[k::batches])
+                loss += model.step(batch) * float(batch.weights.sum())
+                bar.update()
+            history.losses.append(loss / float(data.weights.sum()))
+            told = f"epoch {epoch + 1}, loss {history.losses[-1]:.3f}"
+            if score is not None:
+                history.scores.append(score())
+                told += f", validation {history.scores[-1]:.3f}"
+                if history.scores[-1] > best_score + plan.tol:
+                    best, best_score, best_epoch = model.arrays(), history.scores[-1], epoch
+            bar.set_postfix_str(told)
+            if score is not None and epoch - best_epoch >= plan.patience:
+                break
+    if best is not None:
+        model.load(best)
+    return history

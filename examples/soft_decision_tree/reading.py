@@ -1,0 +1,145 @@
+"""What a tree has learned, in words and numbers: its rules, the way of one example, how soft it is.
+
+Gates and leaves go by the numbers of `nn.soft_tree`: node n has the children 2n + 1 and 2n + 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .estimator import SoftDecisionTree
+
+
+class Step(NamedTuple):
+    """One gate on the way of an example."""
+
+    node: int
+    right: bool  # which side is taken
+    probability: float  # of that side, at this gate
+    arrival: float  # of having come so far: the product of the probabilities up to here
+
+
+class Path(NamedTuple):
+    """The way of one example from the root to a leaf."""
+
+    steps: list[Step]
+    leaf: int  # counted from the left
+    values: np.ndarray  # what the leaf says
+
+
+def path_of(tree: SoftDecisionTree, x: Any, routing: str = "likeliest") -> Path:
+    """The way of the example x (D,) to its likeliest leaf, or with ``"hard"`` the greedy walk."""
+    x = x if hasattr(x, "tocsr") else np.asarray(x).reshape(1, -1)
+    (leaf,) = tree.apply(x, routing)
+    (arrivals,) = tree.arrivals(x)
+    node = len(arrivals) // 2 + int(leaf)
+    steps: list[Step] = []
+    while node > 0:
+        parent = (node - 1) // 2
+        chance = arrivals[node] / arrivals[parent] if arrivals[parent] > 0 else np.nan
+        steps.append(Step(parent, node % 2 == 0, float(chance), float(arrivals[node])))
+        node = parent
+    return Path(steps[::-1], int(leaf), tree.leaf_values_[leaf])
+
+
+def agreement(tree: SoftDecisionTree, X: Any) -> float:
+    """The share of examples of which the hard walk says the same as the whole tree.
+
+    Of a regressor: the squared correlation of the two.
+    """
+    soft, hard = tree.predict(X), tree.predict(X, routing="hard")
+    if hasattr(tree, "classes_"):
+        return float(np.mean(soft == hard))
+    return float(np.corrcoef(soft, hard)[0, 1] ** 2)
+
+
+def names_of(tree: SoftDecisionTree, feature_names: Sequence[str] | None) -> list[str]:
+    """The names of the features: as given, as learned with, or made up."""
+    found = getattr(tree, "feature_names_in_", None) if feature_names is None else feature_names
+    names = (
+        [f"x{i}" for i in range(tree.n_features_in_)] if found is None else list(map(str, found))
+    )
+    if len(names) != tree.n_features_in_:
+        raise ValueError(f"feature_names: expected {tree.n_features_in_} names, got {len(names)}")
+    return names
+
+
+def strongest(weights: np.ndarray, count: int) -> np.ndarray:
+    """The `count` features of the largest weights, largest first."""
+    return np.argsort(-np.abs(weights), kind="stable")[:count]
+
+
+def says(
+    tree: SoftDecisionTree, values: np.ndarray, class_names: Sequence[str] | None, count: int = 3
+) -> str:
+    """What a leaf's values mean: its likeliest classes, or its number."""
+    if not hasattr(tree, "classes_"):
+        return f"{values[0]:.4g}"
+    names = tree.classes_ if class_names is None else class_names
+    top = np.argsort(-values, kind="stable")[:count]
+    return ", ".join(f"{names[c]} {values[c]:.2f}" for c in top if values[c] >= 0.005)
+
+
+def export_text(
+    tree: SoftDecisionTree,
+    *,
+    feature_names: Sequence[str] | None = None,
+    class_names: Sequence[str] | None = None,
+    X: Any = None,
+    max_depth: int | None = None,
+    terms: int = 3,
+) -> str:
+    """The tree as indented text: the strongest `terms` of each gate, the classes of each leaf.
+
+    With examples X each side shows how much of them arrives there, and a subtree below `max_depth`
+    is summed up by what its leaves say to those who arrive.
+
+    >>> from sklearn.datasets import load_iris
+    >>> from .estimator import SoftDecisionTreeClassifier
+    >>> X, y = load_iris(return_X_y=True)
+    >>> tree = SoftDecisionTreeClassifier(depth=1, random_state=0).fit(X[:100], y[:100])
+    >>> print(export_text(tree, X=X[:100]))  # doctest: +ELLIPSIS
+    gate 0: right if ... > 0
+    |--- left 50 %: leaf 0 says ...
+    |--- right 50 %: leaf 1 says ...
+    """
+    names = names_of(tree, feature_names)
+    weights, biases = tree.gate_weights_, tree.gate_intercepts_
+    load = None if X is None else np.asarray(tree.arrivals(X).mean(axis=0))
+    deepest = tree.depth if max_depth is None else min(max_depth, tree.depth)
+    lines: list[str] = []
+
+    def rule(n: int) -> str:
+        parts = [f"{weights[n, i]:+.2f} {names[i]}" for i in strongest(weights[n], terms)]
+        more = " ..." if terms < tree.n_features_in_ else ""
+        return f"gate {n}: right if {biases[n]:+.2f} {' '.join(parts)}{more} > 0"
+
+    def walk(n: int, depth: int, opening: str, indent: str) -> None:
+        if n >= len(biases):
+            values = tree.leaf_values_[n - len(biases)]
+            lines.append(f"{opening}leaf {n - len(biases)} says {says(tree, values, class_names)}")
+        elif depth == deepest:
+            values = summed_up(tree, n, load)
+            lines.append(f"{opening}below gate {n}: {says(tree, values, class_names)}")
+        else:
+            lines.append(opening + rule(n))
+            for child, side in ((2 * n + 1, "left"), (2 * n + 2, "right")):
+                share = "" if load is None else f" {100 * load[child] / max(load[n], 1e-300):.0f} %"
+                walk(child, depth + 1, f"{indent}|--- {side}{share}: ", indent + "|    ")
+
+    walk(0, 0, "", "")
+    return "\n".join(lines)
+
+
+def summed_up(tree: SoftDecisionTree, node: int, load: np.ndarray | None) -> np.ndarray:
+    """The mean of the leaves below a node, weighed by their load if it is known."""
+    first = last = node
+    while 2 * first + 1 < 2 ** (tree.depth + 1) - 1:
+        first, last = 2 * first + 1, 2 * last + 2
+    leaves = np.arange(first, last + 1)
+    weights = np.ones(len(leaves)) if load is None else load[leaves] + 1e-300
+    values = tree.leaf_values_[leaves - (2**tree.depth - 1)]
+    return np.average(values, axis=0, weights=weights)

@@ -1,0 +1,58 @@
+"""From where an example arrives to what the tree says of it.
+
+- `soft`: every leaf has its say, weighed by how probably the example arrives there.
+- `hard`: one walk from the root, at each gate to the likelier side. Only the gates on the way are
+  computed: h dot products an example, not 2^h - 1.
+- `likeliest`: the one leaf where the example most probably arrives; the walk need not end there.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from tinygrad_sparse.nn.soft_tree import depth_of
+
+from .model import CHUNK, Model
+
+ROUTINGS = ("soft", "hard", "likeliest")
+
+
+def route(model: Model, x: Any, routing: str) -> np.ndarray:
+    """What the tree says of examples x (n, D), by a `routing`: (n, K)."""
+    if routing == "soft":
+        return model.expected(x)
+    return model.leaves.values()[leaves_reached(model, x, routing)]
+
+
+def leaves_reached(model: Model, x: Any, routing: str) -> np.ndarray:
+    """The one leaf of each example, (n,), counted from the left."""
+    if routing not in ROUTINGS[1:]:
+        raise ValueError(f"routing: expected one of {ROUTINGS}, got {routing!r}")
+    reach = walk if routing == "hard" else likeliest
+    rows = max(1, CHUNK // model.tree.weight.shape[0])
+    parts = [reach(model, x[i : i + rows]) for i in range(0, x.shape[0], rows)]
+    return np.concatenate(parts)
+
+
+def likeliest(model: Model, x: Any) -> np.ndarray:
+    """The leaf with the largest arrival."""
+    return model.log_leaves(x).argmax(axis=1)
+
+
+def walk(model: Model, x: Any) -> np.ndarray:
+    """The leaf at the end of a walk that turns right where σ(z) > ½."""
+    n, tree = x.shape[0], model.tree
+    weight, bias, beta = tree.weight.data, tree.bias.data, model.beta
+    by_gate = np.ascontiguousarray(weight.T)
+    node = np.zeros(n, np.int64)
+    for _ in range(depth_of(len(bias))):
+        if sparse.issparse(x):
+            rows = np.repeat(np.arange(n), np.diff(x.indptr))
+            z = np.bincount(rows, x.data * weight[x.indices, node[rows]], minlength=n)
+        else:
+            z = np.einsum("nd,nd->n", x, by_gate[node])
+        node = 2 * node + 1 + ((z + bias[node]) * beta[node] > 0)
+    return node - len(bias)

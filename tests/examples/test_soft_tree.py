@@ -1,0 +1,762 @@
+"""Soft decision trees: leaves against the dense formulas, estimators, reading, storing, command."""
+
+import gzip
+import pickle
+import re
+import tracemalloc
+
+import numpy as np
+import pytest
+from scipy import sparse
+from scipy.special import logsumexp
+from sklearn.base import clone
+from sklearn.datasets import load_iris, make_regression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import tinygrad_sparse as ts
+from examples.soft_decision_tree import (
+    SoftDecisionTreeClassifier,
+    SoftDecisionTreeRegressor,
+    agreement,
+    command,
+    data,
+    export_text,
+    load,
+    path_of,
+    plot_path,
+    plot_tree,
+    save,
+)
+from examples.soft_decision_tree.leaves import (
+    SMALL,
+    SMOOTHING,
+    CountedLeaves,
+    Counts,
+    GaussianLeaves,
+    GradientLeaves,
+)
+from tinygrad_sparse.errors import CheckpointError
+from tinygrad_sparse.nn.soft_tree import leaves_of, log_arrivals
+
+B, C, L = 12, 5, 8
+
+
+def batch(seed: int, B: int = B, C: int = C, L: int = L) -> tuple[np.ndarray, np.ndarray]:
+    """Log-arrivals of some examples and their labels."""
+    rng = np.random.default_rng(seed)
+    return leaves_of(log_arrivals(2 * rng.normal(size=(B, L - 1)))), rng.integers(0, C, B)
+
+
+def teach(leaves, log_leaves, targets, weights=None):
+    """One step without gradients."""
+    weights = np.ones(len(targets)) if weights is None else weights
+    with ts.Tape("raise") as tape:
+        loss = (leaves.losses(log_leaves, targets) * weights).sum() / weights.sum()
+    leaves.update(tape.backward(loss), weights.sum())
+    return loss.item()
+
+
+def dense_U(log_leaves, log_q, labels, weights, root=0.0):
+    """The original's formula: exp(logsumexp over i) of (B, C) arrays, one leaf after the other.
+
+    `root` is where the logarithm of the root's arrival starts: 0, or the original's 1.
+    """
+    log_p = logsumexp(log_leaves + log_q[labels], axis=1)
+    chosen = np.full((len(labels), len(log_q)), -np.inf)
+    chosen[np.arange(len(labels)), labels] = np.log(weights)
+    U = np.zeros_like(log_q)
+    with np.errstate(divide="ignore"):
+        for leaf in range(log_q.shape[1]):
+            log_r = root + log_leaves[:, leaf, None] + log_q[:, leaf] - log_p[:, None] + chosen
+            U[:, leaf] = np.exp(logsumexp(log_r, axis=0))
+    return U
+
+
+# ---------------------------------------------------------------------------------- leaves
+
+
+@pytest.mark.parametrize("form", ["normalised", "softmax"])
+@pytest.mark.parametrize("smoothing", sorted(SMOOTHING))
+def test_counted_leaves_follow_the_dense_formulas_of_both_smoothings(smoothing, form):
+    leaves = CountedLeaves(C, L, smoothing=smoothing, form=form)
+    theta, steps, n = np.ones((C, L)), 0, 4
+    for epoch in range(3):
+        leaves.begin_epoch(n, stream=False)
+        start = theta.copy()
+        for k in range(n):
+            log_leaves, labels = batch(seed=10 * epoch + k)
+            weights = np.random.default_rng(k).uniform(0.5, 2, B)
+            normaliser = np.log(theta.sum(axis=0)) if form == "normalised" else None
+            log_q = (
+                np.log(theta) - normaliser
+                if form == "normalised"
+                else theta - logsumexp(theta, axis=0)
+            )
+            np.testing.assert_allclose(leaves.values(), np.exp(log_q).T, rtol=1e-11, atol=1e-25)
+            U = dense_U(log_leaves, log_q, labels, weights)
+            steps += 1
+            if smoothing == "epoch":
+                theta = np.maximum(theta - start / n, 0) + U
+            else:
+                theta = (1 - max(1 / steps, 1 / n)) * theta + U
+            theta = np.maximum(theta, 1e-30)
+            teach(leaves, log_leaves, labels, weights)
+            np.testing.assert_allclose(leaves.counts.data(), theta, rtol=1e-11, atol=1e-15)
+            shares = leaves.counts.log_shares(np.arange(C)).data
+            np.testing.assert_allclose(shares, np.log(theta / theta.sum(axis=0)), atol=1e-11)
+
+
+def test_the_update_equals_the_dense_formula_at_the_size_of_the_report():
+    log_leaves, labels = batch(0, B=64, C=200, L=512)
+    leaves = CountedLeaves(200, 512)
+    log_q = np.log(leaves.values().T)
+    teach(leaves, log_leaves, labels)
+    U = dense_U(log_leaves, log_q, labels, np.ones(64))
+    np.testing.assert_allclose(leaves.counts.data(), U, atol=1e-12)
+
+
+def test_a_root_that_arrives_with_e_counts_everything_e_times():
+    # In log space an example arrives at the root with log 1 = 0. The original starts from 1 there,
+    # as without logarithms: its updates, and what leaves remember, are e times too large. Here the
+    # constant cancels, for responsibilities come from a quotient.
+    log_leaves, labels = batch(0)
+    log_q = np.log(CountedLeaves(C, L).values().T)
+    right, original = (dense_U(log_leaves, log_q, labels, np.ones(B), root) for root in (0.0, 1.0))
+    assert right.sum() == pytest.approx(B)
+    assert original.sum() == pytest.approx(np.e * B)
+    for shift in (0.0, 1.0):
+        leaves = CountedLeaves(C, L)
+        teach(leaves, log_leaves + shift, labels)
+        np.testing.assert_allclose(leaves.counts.data(), right, atol=1e-12)
+
+
+@pytest.mark.parametrize("smoothing", sorted(SMOOTHING))
+def test_full_batch_steps_with_fixed_gates_never_lower_the_likelihood(smoothing):
+    log_leaves, labels = batch(3, B=60)
+    leaves = CountedLeaves(C, L, smoothing=smoothing)
+    losses = []
+    for _ in range(40):
+        leaves.begin_epoch(1, stream=False)
+        losses.append(teach(leaves, log_leaves, labels))
+    assert (np.diff(losses) <= 1e-12).all()
+    assert losses[-1] < losses[1] < losses[0]
+
+
+@pytest.mark.parametrize("smoothing", sorted(SMOOTHING))
+def test_untouched_classes_decay_by_a_number_not_in_memory(smoothing):
+    leaves = CountedLeaves(C, L, smoothing=smoothing)
+    leaves.begin_epoch(10, stream=False)
+    for seed in range(3):
+        log_leaves, labels = batch(seed)
+        teach(leaves, log_leaves, labels % 2)
+    before = leaves.counts.state_dict()
+    theta = leaves.counts.data()
+    log_leaves, labels = batch(9)
+    teach(leaves, log_leaves, labels % 2)
+    for name, table in leaves.counts.state_dict().items():
+        np.testing.assert_array_equal(table[2:], before[name][2:])
+    assert not np.array_equal(leaves.counts.data()[:2], theta[:2])
+    decay = leaves.counts.data()[2:] / theta[2:]
+    np.testing.assert_allclose(decay, decay[0, 0])
+    assert decay[0, 0] < 1
+
+
+def test_a_scale_that_became_small_is_multiplied_in():
+    leaves = CountedLeaves(C, L)
+    leaves.begin_epoch(2, stream=False)
+    for seed in range(60):
+        log_leaves, labels = batch(seed)
+        teach(leaves, log_leaves, labels)
+        assert leaves.counts.scale >= SMALL
+    shares = np.exp(leaves.counts.log_shares(np.arange(C)).data)
+    np.testing.assert_allclose(shares.T, leaves.values(), rtol=1e-12)
+    np.testing.assert_allclose(leaves.values().sum(axis=1), 1)
+
+
+def test_a_step_allocates_nothing_of_the_size_of_the_table_or_of_batch_times_classes():
+    many = 100_000  # the table is 6.4 MB here, and (B, C) would be 9.6 MB
+    leaves = CountedLeaves(many, L)
+    leaves.begin_epoch(100, stream=False)
+    log_leaves, labels = batch(0, C=many)
+    for _ in range(3):
+        teach(leaves, log_leaves, labels)
+    tracemalloc.start()
+    teach(leaves, log_leaves, labels)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 100_000
+
+
+@pytest.mark.parametrize("smoothing", sorted(SMOOTHING))
+def test_classes_never_seen_cost_no_warning_and_can_come_later(smoothing):
+    leaves = CountedLeaves(C, L, smoothing=smoothing, dtype=np.float32)
+    log_leaves, labels = batch(0)
+    for epoch in range(3):
+        leaves.begin_epoch(1, stream=False)
+        teach(leaves, log_leaves.astype(np.float32), labels % 2 if epoch < 2 else labels)
+    values = leaves.values()
+    assert values.dtype == np.float32 and np.isfinite(values).all()
+    np.testing.assert_allclose(values.sum(axis=1), 1, rtol=1e-5)
+    assert values[:, labels].min() > 0
+
+
+def test_gaussian_leaves_take_the_steps_of_expectation_maximisation():
+    rng = np.random.default_rng(0)
+    y = rng.normal(size=B)
+    log_leaves, _ = batch(0)
+    leaves = GaussianLeaves(L)
+    mean, variance = np.zeros(L), np.ones(L)
+    losses = []
+    for _ in range(20):
+        density = -0.5 * ((y[:, None] - mean) ** 2 / variance + np.log(2 * np.pi * variance))
+        log_r = log_leaves + density
+        r = np.exp(log_r - logsumexp(log_r, axis=1, keepdims=True))
+        mean = r.T @ y / r.sum(axis=0)
+        variance = np.maximum(r.T @ y**2 / r.sum(axis=0) - mean**2, 1e-3)
+        leaves.begin_epoch(1, stream=False)
+        losses.append(teach(leaves, log_leaves, y))
+        np.testing.assert_allclose(leaves.mean.data, mean, rtol=1e-9)
+        np.testing.assert_allclose(np.exp(2 * leaves.log_sigma.data), variance, rtol=1e-8)
+    assert (np.diff(losses) <= 1e-9).all()
+
+
+def test_gradient_leaves_are_distributions_with_the_right_gradient():
+    rng = np.random.RandomState(0)
+    leaves = GradientLeaves(C, L, rng, np.float64)
+    log_leaves, labels = batch(0)
+    np.testing.assert_allclose(leaves.values().sum(axis=1), 1)
+    logits = leaves.logits.numpy()
+
+    def losses(theta, arrivals):
+        leaves.logits = theta
+        return leaves.losses(arrivals, labels)
+
+    ts.testing.check_grads(losses, [logits, log_leaves])
+
+
+def test_counts_go_on_from_their_arrays():
+    for kind in SMOOTHING.values():
+        first, second = kind(np.ones((C, L))), kind(np.ones((C, L)))
+        first.begin_epoch(5, stream=False)
+        U = ts.IndexedSlices([1, 3], np.random.default_rng(0).random((2, L)), (C, L))
+        for _ in range(3):
+            first.add(U)
+        second.load(first.arrays())
+        second.batches = first.batches
+        for counts in (first, second):
+            counts.add(U)
+        np.testing.assert_array_equal(first.data(), second.data())
+        shares = [counts.log_shares(np.arange(C)).data for counts in (first, second)]
+        np.testing.assert_allclose(*shares, rtol=1e-13, atol=1e-14)
+
+
+def test_a_stream_is_remembered_longer_than_its_parts():
+    counts = Counts(np.ones((C, L)))
+    for part in range(4):
+        counts.begin_epoch(1, stream=True)
+        counts.add(ts.IndexedSlices([part], np.ones((1, L)), (C, L)))
+    assert (counts.data()[:4] > 0.05).all()
+
+
+# ------------------------------------------------------------------------------ estimators
+
+# Small, so that the suite takes seconds; the defaults pass too, and so do gradient leaves.
+FAST = {"depth": 3, "max_iter": 40}
+CHECKED = [
+    SoftDecisionTreeClassifier(**FAST),
+    SoftDecisionTreeRegressor(**FAST),
+    SoftDecisionTreeRegressor(leaves="derivative_free", **FAST),
+]
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")
+@parametrize_with_checks(CHECKED)
+def test_scikit_learn_estimator_checks(estimator, check):
+    check(estimator)  # no check is declared to fail
+
+
+def iris(dtype=np.float64):
+    X, y = load_iris(return_X_y=True)
+    return ((X - X.mean(axis=0)) / X.std(axis=0)).astype(dtype), y
+
+
+def waves(n: int = 300):
+    X = np.random.default_rng(0).uniform(-2, 2, (n, 2))
+    return X, np.sin(2 * X[:, 0]) + X[:, 1] ** 2
+
+
+WAYS = [
+    {"leaves": "gradient"},
+    {"smoothing": "exponential"},
+    {"smoothing": "epoch"},
+    {"leaf_form": "softmax"},
+    {"smoothing": "epoch", "leaf_form": "softmax"},
+    {"learn_temperature": True, "inverse_temperature": 2.0},
+    {"penalty": 0.0},
+    {"penalty_window": False, "batch_size": 32},
+    {"schedule": "constant"},
+]
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_each_way_to_learn_learns(way, dtype):
+    X, y = iris(dtype)
+    names = np.array(["a", "b", "c"])[y]
+    tree = SoftDecisionTreeClassifier(depth=3, random_state=0, **way).fit(X, names)
+    probabilities = tree.predict_proba(X)
+    assert tree.score(X, names) > 0.93
+    assert probabilities.dtype == dtype
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1, rtol=1e-5)
+    assert tree.loss_curve_[-1] < 0.5 * tree.loss_curve_[0]
+    assert tree.leaf_values_.shape == (8, 3)
+
+
+@pytest.mark.parametrize("leaves", ["gradient", "derivative_free"])
+@pytest.mark.parametrize("smoothing", sorted(SMOOTHING))
+def test_regression(leaves, smoothing):
+    X, y = waves()
+    tree = SoftDecisionTreeRegressor(
+        depth=5, leaves=leaves, smoothing=smoothing, random_state=0
+    ).fit(X, 1000 + 50 * y)
+    assert tree.score(X, 1000 + 50 * y) > 0.8
+    X, y = make_regression(200, 5, random_state=0)
+    assert SoftDecisionTreeRegressor(random_state=0, leaves=leaves).fit(X, y).score(X, y) > 0.8
+
+
+def test_sparse_and_dense_features_predict_alike_and_both_learn():
+    rng = np.random.default_rng(0)
+    X = np.where(rng.random((300, 50)) < 0.2, rng.random((300, 50)), 0)
+    y = (X[:, 0] + X[:, 1] > X[:, 2] + X[:, 3]).astype(int)
+    for form in (sparse.csr_matrix, sparse.csc_array, sparse.coo_array):
+        tree = SoftDecisionTreeClassifier(depth=3, random_state=0).fit(form(X), y)
+        assert tree.score(form(X), y) > 0.95
+        for routing in ("soft", "hard", "likeliest"):
+            np.testing.assert_allclose(
+                tree.predict_proba(form(X), routing), tree.predict_proba(X, routing), atol=1e-12
+            )
+
+
+def test_a_sparse_step_moves_the_weights_of_the_features_it_saw():
+    X = sparse.csr_array(
+        (np.ones(3), (np.array([0, 0, 1]), np.array([7, 99_999, 7]))), shape=(2, 100_000)
+    )
+    tree = SoftDecisionTreeClassifier(depth=2, random_state=0, max_iter=1).fit(X, [0, 1])
+    # A first step starts from leaves that say the same, so that no gate has a reason to move.
+    before = tree.gate_weights_.copy()
+    tree.partial_fit(X, [0, 1])
+    moved = np.flatnonzero((tree.gate_weights_ != before).any(axis=0))
+    assert moved.tolist() == [7, 99_999]
+
+
+@pytest.mark.parametrize("unit", [1 / 256, 16.0])
+def test_the_unit_that_features_share_does_not_matter(unit):
+    X, y = iris()
+    trees = [SoftDecisionTreeClassifier(depth=3, random_state=0, max_iter=20) for _ in range(2)]
+    here = trees[0].fit(X, y).predict_proba(X)
+    there = trees[1].fit(X * unit, y).predict_proba(X * unit)
+    np.testing.assert_array_equal(here, there)  # to the bit, for these units are powers of two
+
+
+def test_weights_of_examples_and_classes():
+    X, y = iris()
+    settings = {"depth": 3, "random_state": 0, "max_iter": 30, "batch_size": 1000}
+    by_class = SoftDecisionTreeClassifier(class_weight={0: 1, 1: 3, 2: 2}, **settings).fit(X, y)
+    by_example = SoftDecisionTreeClassifier(**settings).fit(X, y, np.array([1, 3, 2])[y])
+    np.testing.assert_allclose(by_class.predict_proba(X), by_example.predict_proba(X))
+    unbalanced = np.r_[0:50, 50:60]
+    tree = SoftDecisionTreeClassifier(class_weight="balanced", **settings)
+    assert tree.fit(X[unbalanced], y[unbalanced]).score(X[:100], y[:100]) > 0.95
+    with pytest.raises(ValueError, match="at least one non-zero"):
+        tree.fit(X, y, np.zeros(150))
+    with pytest.raises(ValueError, match="expected a positive weight, got only zeros"):
+        tree.set_params(class_weight={0: 0.0, 1: 0.0, 2: 0.0}).fit(X, y)
+
+
+def test_partial_fit_streams_and_knows_its_classes():
+    X, y = iris()
+    order = np.random.default_rng(0).permutation(150)
+    tree = SoftDecisionTreeClassifier(depth=3, random_state=0)
+    with pytest.raises(ValueError, match="classes must be passed on the first call"):
+        tree.partial_fit(X, y)
+    tree.partial_fit(X[:3], y[:3], classes=[0, 1, 2])
+    for _ in range(20):
+        for part in np.array_split(order, 5):
+            tree.partial_fit(X[part], y[part])
+    assert tree.score(X, y) > 0.93
+    with pytest.raises(ValueError, match=r"expected the classes \[0 1 2\], got also \[7\]"):
+        tree.partial_fit(X, np.where(y == 2, 7, y))
+    with pytest.raises(ValueError, match="as before"):
+        tree.partial_fit(X, y, classes=[0, 1])
+    with pytest.raises(ValueError, match="class_weight: expected None or a dict"):
+        SoftDecisionTreeClassifier(class_weight="balanced").partial_fit(X, y, classes=[0, 1, 2])
+    numbers = SoftDecisionTreeRegressor(depth=3, random_state=0)
+    X, y = waves()
+    for _ in range(60):
+        numbers.partial_fit(X, y)
+    assert numbers.score(X, y) > 0.5
+
+
+def test_warm_start_goes_on():
+    X, y = iris()
+    tree = SoftDecisionTreeClassifier(depth=3, random_state=0, max_iter=5, warm_start=True)
+    once = tree.fit(X, y).loss_curve_[-1]
+    tree.fit(X, y)
+    assert tree.n_iter_ == 10 and len(tree.loss_curve_) == 10
+    assert tree.loss_curve_[5] < once
+    tree.set_params(warm_start=False).fit(X, y)
+    assert tree.n_iter_ == 5
+
+
+def test_early_stopping_keeps_the_best_epoch():
+    X, y = iris()
+    y = np.where(np.random.default_rng(0).random(150) < 0.3, (y + 1) % 3, y)  # something to overfit
+    tree = SoftDecisionTreeClassifier(
+        depth=5, random_state=0, max_iter=200, early_stopping=True, validation_fraction=0.3,
+        n_iter_no_change=5, batch_size=16,
+    ).fit(X, y)  # fmt: skip
+    scores = tree.validation_scores_
+    assert tree.n_iter_ == len(scores) < 200
+    assert int(np.argmax(scores)) == len(scores) - 1 - 5
+    again = clone(tree).set_params(max_iter=len(scores) - 5, schedule="constant")
+    assert again.fit(X, y).n_iter_ <= tree.n_iter_
+    regressor = SoftDecisionTreeRegressor(
+        depth=3, random_state=0, early_stopping=True, max_iter=30
+    ).fit(*waves())
+    assert len(regressor.validation_scores_) == regressor.n_iter_
+
+
+def test_equal_seeds_grow_equal_trees_and_other_seeds_others():
+    X, y = iris()
+    grown = [
+        SoftDecisionTreeClassifier(depth=3, random_state=s, max_iter=5, batch_size=32).fit(X, y)
+        for s in (1, 1, 2)
+    ]
+    first, again, other = (tree.predict_proba(X) for tree in grown)
+    assert first.tobytes() == again.tobytes() != other.tobytes()
+
+
+def test_depth_0_and_depth_12():
+    X, y = iris(np.float32)
+    stump = SoftDecisionTreeClassifier(depth=0, batch_size=150, max_iter=5).fit(X, y)
+    np.testing.assert_allclose(stump.predict_proba(X), 1 / 3, rtol=1e-5)
+    deep = SoftDecisionTreeClassifier(depth=12, random_state=0, max_iter=15).fit(X, y)
+    assert np.isfinite(deep.predict_proba(X)).all() and deep.score(X, y) > 0.9
+
+
+def test_the_bar_is_shown_when_asked_for(capsys):
+    X, y = iris()
+    SoftDecisionTreeClassifier(depth=2, max_iter=3, random_state=0, verbose=True).fit(X, y)
+    assert "epoch 3, loss" in capsys.readouterr().err
+    SoftDecisionTreeClassifier(depth=2, max_iter=3, random_state=0).fit(X, y)
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "message"),
+    [
+        ("leaves", "magic", r"leaves: expected one of \('derivative_free', 'gradient'\)"),
+        ("leaf_form", "x", "leaf_form: expected one of"),
+        ("depth", -1, "depth: expected a whole number from 0, got -1"),
+        ("batch_size", 1.5, "batch_size: expected a whole number from 1, got 1.5"),
+        ("learning_rate", 0, "learning_rate: expected a number > 0, got 0"),
+        ("validation_fraction", 1.0, r"validation_fraction: expected a share in \(0, 1\)"),
+        ("penalty", -1.0, "penalty: expected a number >= 0, got -1.0"),
+    ],
+)
+def test_a_setting_out_of_range_is_named(setting, value, message):
+    X, y = iris()
+    with pytest.raises(ValueError, match=message):
+        SoftDecisionTreeClassifier(**{setting: value}).fit(X, y)
+
+
+# ------------------------------------------------------------------- routing and reading
+
+
+@pytest.fixture(scope="module")
+def grown():
+    X, y = iris()
+    return SoftDecisionTreeClassifier(depth=3, random_state=0).fit(X, y), X, y
+
+
+def test_a_hard_walk_turns_at_one_half(grown):
+    tree, X, _ = grown
+    leaves = tree.apply(X, "hard")
+    for x, leaf in zip(X[::10], leaves[::10], strict=True):
+        n = 0
+        for _ in range(3):
+            n = 2 * n + 1 + (tree.gate_weights_[n] @ x + tree.gate_intercepts_[n] > 0)
+        assert leaf == n - 7
+    np.testing.assert_array_equal(tree.predict_proba(X, "hard"), tree.leaf_values_[leaves])
+
+
+def test_the_likeliest_leaf_has_the_largest_arrival(grown):
+    tree, X, _ = grown
+    arrivals = tree.arrivals(X)
+    np.testing.assert_array_equal(tree.apply(X), arrivals[:, 7:].argmax(axis=1))
+    np.testing.assert_allclose(arrivals[:, 7:] @ tree.leaf_values_, tree.predict_proba(X))
+    with pytest.raises(ValueError, match="routing: expected one of"):
+        tree.predict(X, routing="best")
+    with pytest.raises(ValueError, match="routing: expected one of"):
+        tree.apply(X, "soft")
+
+
+def test_hard_and_soft_agree_where_gates_are_sure(grown):
+    tree, X, y = grown
+    assert 0.9 < agreement(tree, X) <= 1
+    sharp = SoftDecisionTreeClassifier(depth=3, random_state=0, inverse_temperature=50.0).fit(X, y)
+    assert agreement(sharp, X) >= agreement(tree, X)
+    assert agreement(SoftDecisionTreeRegressor(depth=3, random_state=0).fit(*waves()), waves()[0])
+
+
+@pytest.mark.parametrize("routing", ["likeliest", "hard"])
+def test_the_way_of_an_example_multiplies_up_to_its_arrival(grown, routing):
+    tree, X, _ = grown
+    path = path_of(tree, X[70], routing)
+    assert next(step.node for step in path.steps) == 0
+    chance = np.prod([step.probability for step in path.steps])
+    np.testing.assert_allclose(chance, path.steps[-1].arrival)
+    np.testing.assert_allclose(chance, tree.arrivals(X[70:71])[0, 7 + path.leaf])
+    assert path.leaf == tree.apply(X[70:71], routing)[0]
+    if routing == "hard":
+        assert all(step.probability >= 0.5 for step in path.steps)
+    assert path_of(tree, sparse.csr_array(X[70:71]), routing).leaf == path.leaf
+
+
+def test_the_tree_as_text(grown):
+    tree, X, _y = grown
+    names = ["sepal length", "sepal width", "petal length", "petal width"]
+    text = export_text(tree, feature_names=names, class_names=["se", "ve", "vi"], X=X, terms=2)
+    lines = text.splitlines()
+    assert len(lines) == 15
+    assert re.fullmatch(
+        r"gate 0: right if [+-][\d.]+( [+-][\d.]+ (se|pe)[\w ]+){2}\.\.\. > 0", lines[0]
+    )
+    assert sum("leaf" in line for line in lines) == 8
+    shares = [int(n) for n in re.findall(r"(?:left|right) (\d+) %", text)]
+    assert len(shares) == 14
+    assert any("se 1.00" in line for line in lines)
+    short = export_text(tree, max_depth=1)
+    assert [line.split(":")[0] for line in short.splitlines()] == [
+        "gate 0",
+        "|--- left",
+        "|--- right",
+    ]
+    assert "below gate 2" in short
+    with pytest.raises(ValueError, match="expected 4 names, got 1"):
+        export_text(tree, feature_names=["x"])
+    regressor = SoftDecisionTreeRegressor(depth=1, random_state=0).fit(*waves())
+    assert re.search(r"leaf 1 says -?[\d.e-]+$", export_text(regressor))
+
+
+def test_a_picture_of_the_tree_has_each_gate_and_leaf(grown, tmp_path):
+    tree, X, _y = grown
+    figure = plot_tree(tree, X=X, example=X[0])
+    titles = [axes.get_title() for axes in figure.axes]
+    assert [t for t in titles if t.startswith("gate")] == [f"gate {n}" for n in range(7)]
+    assert [t for t in titles if t.startswith("leaf")] == [f"leaf {n}" for n in range(8)]
+    figure.savefig(tmp_path / "tree.png")
+    assert (tmp_path / "tree.png").read_bytes().startswith(b"\x89PNG")
+    sub = plot_tree(tree, image_shape=(2, 2), root=2, levels=1, example=X[0])
+    titles = [axes.get_title() for axes in sub.axes]
+    assert [t for t in titles if t] == ["gate 2", "below gate 5", "below gate 6", "the example"]
+    gate = sub.axes[1].get_images()[0]
+    np.testing.assert_allclose(gate.get_array(), tree.gate_weights_[2].reshape(2, 2))
+    assert gate.norm.vmin == -gate.norm.vmax
+    with pytest.raises(ValueError, match=r"root: expected a gate in \[0, 7\)"):
+        plot_tree(tree, root=7)
+    for shape in (None, (2, 2)):
+        way = plot_path(tree, X[0], image_shape=shape)
+        titles = [axes.get_title() for axes in way.axes if axes.get_title()]
+        assert len(titles) == 5 and "arrives with" in titles[-1]
+
+
+def test_pictures_of_regression_and_of_many_classes(tmp_path):
+    X, y = waves()
+    figure = plot_tree(SoftDecisionTreeRegressor(depth=2, random_state=0).fit(X, y), X=X)
+    plot_tree(
+        SoftDecisionTreeClassifier(depth=2, random_state=0, max_iter=2).fit(X, np.arange(300) % 40)
+    ).savefig(tmp_path / "many.png")
+    figure.savefig(tmp_path / "numbers.png")
+    plot_tree(SoftDecisionTreeClassifier(depth=0, random_state=0, max_iter=2).fit(*iris()))
+
+
+# ---------------------------------------------------------------------------------- store
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+def test_a_saved_tree_predicts_and_goes_on_learning_alike(tmp_path, way):
+    X, y = iris()
+    names = np.array(["a", "b", "c"], dtype=object)[y]
+    settings = {"depth": 3, "random_state": 0, "max_iter": 5, "batch_size": 32, "warm_start": True}
+    tree = SoftDecisionTreeClassifier(**(settings | way)).fit(X, names)
+    save(tree, tmp_path / "tree.npz")
+    loaded = load(tmp_path / "tree.npz")
+    assert loaded.get_params() == tree.get_params()
+    assert loaded.predict(X).dtype == tree.predict(X).dtype
+    np.testing.assert_array_equal(loaded.predict_proba(X), tree.predict_proba(X))
+    further = [each.fit(X, names).predict_proba(X) for each in (tree, loaded)]
+    np.testing.assert_allclose(*further, rtol=1e-9)
+    assert loaded.n_iter_ == 10
+    assert [p.name for p in tmp_path.iterdir()] == ["tree.npz"]
+
+
+def test_a_regressor_is_saved_with_its_unit(tmp_path):
+    X, y = waves()
+    tree = SoftDecisionTreeRegressor(depth=3, random_state=0, max_iter=5).fit(X, 100 * y + 7)
+    save(tree, tmp_path / "tree.npz")
+    np.testing.assert_array_equal(load(tmp_path / "tree.npz").predict(X), tree.predict(X))
+    copy = pickle.loads(pickle.dumps(tree))
+    np.testing.assert_array_equal(copy.predict(X), tree.predict(X))
+
+
+def test_what_json_cannot_hold_is_refused(tmp_path):
+    X, y = iris()
+    tree = SoftDecisionTreeClassifier(depth=1, max_iter=1, class_weight={0: 1.0, 1: 2, 2: 1})
+    with pytest.raises(CheckpointError, match="expected a fitted tree"):
+        save(tree, tmp_path / "tree.npz")
+    save(tree.fit(X, y), tmp_path / "tree.npz")
+    assert load(tmp_path / "tree.npz").class_weight == {0: 1.0, 1: 2, 2: 1}
+    tree.set_params(random_state=np.random.RandomState(0))
+    with pytest.raises(CheckpointError, match="random_state as text or a number"):
+        save(tree, tmp_path / "other.npz")
+    assert not (tmp_path / "other.npz").exists()
+
+
+def test_a_file_of_another_kind_is_refused_and_runs_nothing(tmp_path):
+    path = tmp_path / "tree.npz"
+    with pytest.raises(FileNotFoundError):
+        load(path)
+    path.write_bytes(b"not a zip file")
+    with pytest.raises(CheckpointError, match=r"load: expected a file that save wrote"):
+        load(path)
+    np.savez(path, header=np.array({"format": "soft decision tree 1"}, dtype=object))
+    with pytest.raises(CheckpointError, match="pickle"):
+        load(path)
+    X, y = iris()
+    save(SoftDecisionTreeClassifier(depth=1, max_iter=1).fit(X, y), path)
+    with np.load(path) as file:
+        arrays = dict(file)
+    text = arrays["header"].tobytes().decode()
+    for old, new in [
+        ("soft decision tree 1", "soft decision tree 9"),
+        ("SoftDecisionTreeClassifier", "BaseEstimator"),
+        ('"depth": 1', '"depth": 2'),
+        ('"n_iter_"', '"fit"'),
+        ('"max_iter"', '"maximal"'),
+    ]:
+        changed = np.frombuffer(text.replace(old, new).encode(), np.uint8)
+        np.savez(path, **(arrays | {"header": changed}))
+        with pytest.raises(CheckpointError):
+            load(path)
+    del arrays["model.tree.bias"]
+    np.savez(path, **arrays)
+    with pytest.raises(CheckpointError):
+        load(path)
+
+
+# ------------------------------------------------------------------------- data, command
+
+
+def test_every_bundled_set_is_split_and_scaled():
+    for name in data.BUNDLED:
+        s = data.read(name, seed=1)
+        assert len(s.X) == len(s.y) and len(s.X_test) == len(s.y_test)
+        assert set(s.y_test) <= set(s.y) and np.abs(s.X).max() < 30
+    assert data.read("digits").image_shape == (8, 8)
+    assert data.read("wine").feature_names[0] == "alcohol"
+
+
+def write_idx(path, array):
+    header = bytes([0, 0, 8, array.ndim]) + np.array(array.shape, ">u4").tobytes()
+    raw = header + array.astype(np.uint8).tobytes()
+    path.write_bytes(gzip.compress(raw) if path.suffix == ".gz" else raw)
+
+
+def test_a_folder_of_idx_files(tmp_path):
+    rng = np.random.default_rng(0)
+    for part, n in (("train", 20), ("t10k", 6)):
+        write_idx(tmp_path / f"{part}-images-idx3-ubyte.gz", rng.integers(0, 256, (n, 4, 3)))
+        write_idx(tmp_path / f"{part}-labels-idx1-ubyte", np.arange(n) % 2)
+    s = data.read(str(tmp_path))
+    assert s.X.shape == (20, 12) and s.X_test.shape == (6, 12) and s.image_shape == (4, 3)
+    assert s.X.dtype == np.float32 and 0.9 < s.X.max() <= 1
+    (tmp_path / "t10k-labels-idx1-ubyte").write_bytes(b"\0\0\x08\x01\0\0\0\x07abc")
+    with pytest.raises(ValueError, match="expected 7 bytes after the header, got 3"):
+        data.read(str(tmp_path))
+    (tmp_path / "t10k-labels-idx1-ubyte").unlink()
+    with pytest.raises(ValueError, match="expected a file t10k-labels-idx1-ubyte"):
+        data.read(str(tmp_path))
+
+
+def test_glosses_become_sparse_rows_and_hypernyms_classes(tmp_path):
+    lines = ["  1 This software and database is being provided"]
+    for i in range(12):
+        lines.append(
+            f"{i:08d} 05 n 01 thing_{i} 0 001 @ {98 + i % 2:08d} n 0000 | a red cat{'s' * i}"
+        )
+    lines.append("00000099 03 n 01 big_one 0 000 | no parent")
+    lines.append("00000050 03 n 01 rare 0 001 @ 00000097 n 0000 | alone")
+    path = tmp_path / "data.noun"
+    path.write_text("\n".join(lines))
+    s = data.read(str(path), members=3)
+    assert sparse.issparse(s.X) and s.X.shape[0] + s.X_test.shape[0] == 12
+    assert s.feature_names == ["a", "red"]
+    assert s.class_names == ["00000098", "big one"]
+    np.testing.assert_allclose((s.X.multiply(s.X)).sum(axis=1), 1, rtol=1e-6)
+
+
+def test_arrays_of_ones_own(tmp_path):
+    X, y = iris()
+    np.savez(tmp_path / "mine.npz", X=X, y=y)
+    assert data.read(str(tmp_path / "mine.npz")).X.shape == (112, 4)
+    np.savez(tmp_path / "mine.npz", data=X)
+    with pytest.raises(ValueError, match="expected arrays X and y"):
+        data.read(str(tmp_path / "mine.npz"))
+
+
+def test_the_command_trains_tells_draws_and_saves(tmp_path, capsys):
+    picture, saved = tmp_path / "tree.png", tmp_path / "tree.npz"
+    options = f"--data iris --depth 2 --epochs 60 --out {picture} --save {saved}"
+    assert command.main(options.split()) == 0
+    out = capsys.readouterr().out
+    assert "112 examples to learn from, 4 features, 3 classes; 38 to test with" in out
+    right = float(re.search(r"([\d.]+)% of the test examples right", out)[1])
+    assert right > 85
+    assert "gate 0: right if" in out and "petal" in out and "says" in out
+    for path in (picture, tmp_path / "tree-path.png"):
+        assert path.read_bytes().startswith(b"\x89PNG")
+    assert load(saved).classes_.tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("absent", r"absent: expected one of digits, .*, a folder of IDX files"),
+        ("absent.npz", r"cannot read absent.npz: No such file or directory"),
+    ],
+)
+def test_data_that_cannot_be_read_is_one_sentence(tmp_path, capsys, source, message):
+    assert command.main(["--data", source, "--out", str(tmp_path / "x.png")]) == 2
+    assert re.match(f"soft_decision_tree: error: {message}", capsys.readouterr().err)
+
+
+def test_a_place_that_cannot_be_written_is_said_before_the_training(tmp_path, capsys):
+    assert command.main(["--out", str(tmp_path / "no" / "x.png")]) == 2
+    assert "cannot write a file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["--depth 15", "--epochs x", "--lr 0", "--seed -1"], ids=str)
+def test_an_option_out_of_range_names_its_range(capsys, option):
+    with pytest.raises(SystemExit) as stop:
+        command.main(option.split())
+    assert stop.value.code == 2
+    assert "number from" in capsys.readouterr().err
+
+
+def test_it_fits_into_a_pipeline():
+    X, y = load_iris(return_X_y=True)
+    tree = make_pipeline(StandardScaler(), SoftDecisionTreeClassifier(depth=3, random_state=0))
+    assert tree.fit(X, y).score(X, y) > 0.93
