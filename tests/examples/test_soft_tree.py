@@ -263,7 +263,7 @@ def test_a_stream_is_remembered_longer_than_its_parts():
 # ------------------------------------------------------------------------------ estimators
 
 # Small, so that the suite takes seconds; the defaults pass too, and so do gradient leaves.
-FAST = {"depth": 3, "max_iter": 40}
+FAST = {"depth": 3, "max_iter": 30}
 CHECKED = [
     SoftDecisionTreeClassifier(**FAST),
     SoftDecisionTreeRegressor(**FAST),
@@ -300,12 +300,14 @@ WAYS = [
 ]
 
 
-@pytest.mark.parametrize("way", WAYS, ids=str)
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(
+    ("way", "dtype"), [({}, np.float64), *((way, np.float32) for way in WAYS)], ids=str
+)
 def test_each_way_to_learn_learns(way, dtype):
     X, y = iris(dtype)
     names = np.array(["a", "b", "c"])[y]
-    tree = SoftDecisionTreeClassifier(depth=3, random_state=0, **way).fit(X, names)
+    settings = {"depth": 3, "random_state": 0, "max_iter": 50, "batch_size": 75}
+    tree = SoftDecisionTreeClassifier(**(settings | way)).fit(X, names)
     probabilities = tree.predict_proba(X)
     assert tree.score(X, names) > 0.93
     assert probabilities.dtype == dtype
@@ -314,25 +316,25 @@ def test_each_way_to_learn_learns(way, dtype):
     assert tree.leaf_values_.shape == (8, 3)
 
 
-@pytest.mark.parametrize("leaves", ["gradient", "derivative_free"])
-@pytest.mark.parametrize("smoothing", sorted(SMOOTHING))
-def test_regression(leaves, smoothing):
+@pytest.mark.parametrize(
+    "way", [{}, *({"leaves": "derivative_free", "smoothing": s} for s in SMOOTHING)], ids=str
+)
+def test_regression(way):
     X, y = waves()
-    tree = SoftDecisionTreeRegressor(
-        depth=5, leaves=leaves, smoothing=smoothing, random_state=0
-    ).fit(X, 1000 + 50 * y)
-    assert tree.score(X, 1000 + 50 * y) > 0.8
+    tree = SoftDecisionTreeRegressor(depth=4, random_state=0, max_iter=60, **way)
+    assert tree.fit(X, 1000 + 50 * y).score(X, 1000 + 50 * y) > 0.6
     X, y = make_regression(200, 5, random_state=0)
-    assert SoftDecisionTreeRegressor(random_state=0, leaves=leaves).fit(X, y).score(X, y) > 0.8
+    assert tree.fit(X, y).score(X, y) > 0.75
 
 
 def test_sparse_and_dense_features_predict_alike_and_both_learn():
     rng = np.random.default_rng(0)
     X = np.where(rng.random((300, 50)) < 0.2, rng.random((300, 50)), 0)
     y = (X[:, 0] + X[:, 1] > X[:, 2] + X[:, 3]).astype(int)
-    for form in (sparse.csr_matrix, sparse.csc_array, sparse.coo_array):
-        tree = SoftDecisionTreeClassifier(depth=3, random_state=0).fit(form(X), y)
-        assert tree.score(form(X), y) > 0.95
+    settings = {"depth": 3, "random_state": 0, "max_iter": 30}
+    tree = SoftDecisionTreeClassifier(**settings).fit(sparse.coo_array(X), y)
+    assert min(tree.score(X, y), SoftDecisionTreeClassifier(**settings).fit(X, y).score(X, y)) > 0.9
+    for form in (sparse.csr_matrix, sparse.csc_array):
         for routing in ("soft", "hard", "likeliest"):
             np.testing.assert_allclose(
                 tree.predict_proba(form(X), routing), tree.predict_proba(X, routing), atol=1e-12
@@ -442,7 +444,7 @@ def test_depth_0_and_depth_12():
     X, y = iris(np.float32)
     stump = SoftDecisionTreeClassifier(depth=0, batch_size=150, max_iter=5).fit(X, y)
     np.testing.assert_allclose(stump.predict_proba(X), 1 / 3, rtol=1e-5)
-    deep = SoftDecisionTreeClassifier(depth=12, random_state=0, max_iter=15).fit(X, y)
+    deep = SoftDecisionTreeClassifier(depth=12, random_state=0, max_iter=8).fit(X, y)
     assert np.isfinite(deep.predict_proba(X)).all() and deep.score(X, y) > 0.9
 
 
