@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from tinygrad_sparse.errors import ShapeError, explain
+
 BLOCK = 2**18  # bytes of gradient that an optimizer's formula is run on at a time
 FEW, ROUNDS = 256, 4  # see `sum_duplicates`
 xp = np
@@ -156,6 +158,11 @@ def plan_update(
         rows, values = sum_duplicates(rows, values)
     arrays = [table, *slots]
     new = update_rows(formula, rows, values, table, slots, hyper)
+    shapes = [tuple(a.shape) for a in new]
+    if len(new) != len(arrays) or shapes[0] != values.shape:
+        wanted = f"{len(arrays)} arrays, the first {values.shape}"
+        name = getattr(formula, "__name__", "formula")
+        raise ShapeError(explain(name, wanted, f"{shapes}"))
 
     def write() -> None:
         for array, block in zip(arrays, new, strict=True):
