@@ -25,8 +25,8 @@ from . import numpy as reference
 from . import threads
 from .numpy import *  # noqa: F403
 
-FEW = 128  # rows: fewer are not worth a compiler
-SMALL = 2**17  # bytes: a smaller dense update is as fast in NumPy
+FEW, SMALL = 128, 2048  # rows and elements: fewer are not worth loading a compiler for
+DENSE = 2**15  # elements: a smaller dense update is as fast in NumPy
 FLOATS = frozenset(map(np.dtype, ("f4", "f8")))
 PLAIN = frozenset({float, int, bool})  # hyper-parameters that take on the table's dtype
 
@@ -50,6 +50,10 @@ def _kernel(name: str, dtype: np.dtype) -> Callable[..., Any] | None:
 
 def _plain(x: np.ndarray) -> bool:
     return x.flags.c_contiguous and x.flags.aligned
+
+
+def _large(rows: np.ndarray, values: np.ndarray) -> bool:
+    return len(rows) >= FEW and values.size >= SMALL
 
 
 def _table(x: np.ndarray) -> np.ndarray:
@@ -86,7 +90,7 @@ def sum_duplicates(rows: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np
     Members are added in the order of appearance, whatever the number of threads.
     """
     wide = np.dtype(np.float32) if values.dtype == np.float16 else values.dtype
-    runs = _runs(rows) if len(rows) >= FEW and values.size and wide in FLOATS else None
+    runs = _runs(rows) if _large(rows, values) and wide in FLOATS else None
     if runs is None:
         return reference.sum_duplicates(rows, values)
     unique, order, starts = runs
@@ -115,7 +119,7 @@ def _runs(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
 
 def scatter_add_rows(table: np.ndarray, rows: np.ndarray, values: np.ndarray) -> np.ndarray:
     """Add `values` to the given rows of `table` in place; repeated rows add up."""
-    if len(rows) < FEW:
+    if not _large(rows, values):
         return reference.scatter_add_rows(table, rows, values)
     plan_update(_add, rows, values, table, [], {})()
     return table
@@ -127,7 +131,7 @@ def _add(p: Any, g: Any) -> tuple[Any, ...]:
 
 def scatter_rows(rows: np.ndarray, values: np.ndarray, size: int) -> np.ndarray:
     """A new array of `size` rows, zero but for the sum of `values` at `rows`."""
-    if len(rows) < FEW:
+    if not _large(rows, values):
         return reference.scatter_rows(rows, values, size)
     return scatter_add_rows(np.zeros((size, *values.shape[1:]), values.dtype), rows, values)
 
@@ -140,7 +144,9 @@ def embedding_bag(
     Shapes: table (V, *row), rows (n,), starts (B + 1,) -> (B, *row): bag b is
     ``rows[starts[b]:starts[b + 1]]``.
     """
-    usable = len(rows) >= FEW and table.size and table.dtype in FLOATS and _plain(table)
+    d = math.prod(table.shape[1:])
+    large = len(rows) >= FEW and len(rows) * d >= SMALL
+    usable = large and table.dtype in FLOATS and _plain(table)
     kernel = _kernel("bag", table.dtype) if usable else None
     if kernel is None:
         return reference.embedding_bag(table, rows, starts, weights)
@@ -176,7 +182,7 @@ def plan_update(
     """
     dense = rows is ...
     arrays = (table, *slots)
-    large = values.nbytes >= SMALL if dense else len(rows) >= FEW
+    large = values.size >= DENSE if dense else _large(rows, values)
     if large and _usual(values, arrays, hyper):
         flat, *tables = map(_whole if dense else _table, (values, *arrays))
         loop = _loop(formula, flat, tables, hyper)
@@ -193,7 +199,7 @@ def plan_update(
 def _usual(values: np.ndarray, arrays: tuple[np.ndarray, ...], hyper: dict[str, Any]) -> bool:
     """True for arrays of one shape and dtype, in place, and settings that are plain numbers."""
     dtype, shape = values.dtype, arrays[0].shape
-    if dtype not in FLOATS or not values.size:
+    if dtype not in FLOATS:
         return False
     for a in arrays:
         if a.dtype != dtype or a.shape != shape or not _plain(a):
