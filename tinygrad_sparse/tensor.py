@@ -8,7 +8,7 @@ only test the engine needs; a parameter is a Tensor that is tracked, not a subcl
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Any, NoReturn, final
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, final
 
 import numpy as np
 
@@ -22,6 +22,15 @@ if TYPE_CHECKING:
 
     from tinygrad_sparse.backward import GradStore
     from tinygrad_sparse.tape import Tape
+
+    class Pending(Protocol):
+        """Rows of a parameter that an optimizer has still to move, once they are read."""
+
+        array: Array  # the table as it lies in memory
+
+        def settle(self, rows: Any) -> None:
+            """Bring these rows up to date: int64 ids, a slice of them, or ... for all."""
+
 
 _next_id = itertools.count(1).__next__
 
@@ -67,10 +76,12 @@ class Tensor:
 
     # _node: 0 for a constant, n > 0 for the n-th entry of _tape, -id for a parameter. One integer
     # answers "is it tracked?", "by which entry?" and "is it a leaf?" on the hot path.
-    __slots__ = ("__weakref__", "_data", "_id", "_name", "_node", "_tape", "_version")
+    # _data is unset while rows are pending, so that reading it settles them and nobody else pays.
+    __slots__ = ("__weakref__", "_data", "_id", "_name", "_node", "_pending", "_tape", "_version")
     __array_priority__ = 1000
 
     _data: Array
+    _pending: Pending
     _node: int
     _tape: Tape | None
     _version: int
@@ -103,35 +114,35 @@ class Tensor:
 
     @property
     def data(self) -> Array:
-        """The values, as a read-only view."""
+        """The values now, as a read-only view: ask again after an optimizer's step."""
         view = self._data.view()
         view.flags.writeable = False
         return view
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return self._data.shape
+        return self._array().shape
 
     @property
     def ndim(self) -> int:
-        return self._data.ndim
+        return self._array().ndim
 
     @property
     def size(self) -> int:
-        return self._data.size
+        return self._array().size
 
     @property
     def nbytes(self) -> int:
-        return self._data.nbytes
+        return self._array().nbytes
 
     @property
     def dtype(self) -> np.dtype:
-        return self._data.dtype
+        return self._array().dtype
 
     @property
     def device(self) -> str:
         """Where the array lives: ``"cpu"`` or ``"cuda"``."""
-        return adapter_of(self._data).device
+        return adapter_of(self._array()).device
 
     @property
     def requires_grad(self) -> bool:
@@ -201,6 +212,21 @@ class Tensor:
         """Set a parameter's values in place; a backward that saved the old ones will refuse."""
         self._data[...] = values
         self._version += 1
+
+    def _array(self) -> Array:
+        """The array as it lies in memory, rows that are pending as they are: for its shape, say."""
+        try:
+            return _held(self)
+        except AttributeError:
+            return self._pending.array
+
+    def _leave(self, pending: Pending) -> None:
+        """Some rows are not up to date from now on: whoever reads them settles them first."""
+        self._pending = pending
+        try:
+            del self._data
+        except AttributeError:
+            pass  # others were pending already
 
     # -- behaving like an array --------------------------------------------------------------
 
@@ -290,7 +316,12 @@ class Tensor:
             )
         )
 
-    def __getattr__(self, name: str) -> NoReturn:
+    def __getattr__(self, name: str) -> Any:
+        if name == "_data":
+            pending = self._pending
+            pending.settle(...)
+            self._data = pending.array
+            return pending.array
         if name in HABITS:
             raise AttributeError(f"Tensor has no .{name}: {HABITS[name]}.")
         raise AttributeError(f"Tensor has no attribute {name!r}")
@@ -306,6 +337,30 @@ class Tensor:
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
         raise TypeError("Tensor: pickle is not supported; save x.numpy() with np.save or np.savez")
+
+
+_held = Tensor.__dict__["_data"].__get__  # never calls __getattr__, so it settles nothing
+
+
+def ready(x: Any, rows: Any) -> Any:
+    """`x` for an op that reads these rows alone: they are settled, the other pending ones are not.
+
+    Itself if nothing is pending; else a stand-in that is the same node for the tape.
+    """
+    if type(x) is not Tensor:
+        return x
+    try:
+        _held(x)
+        return x
+    except AttributeError:
+        pass
+    pending = x._pending
+    pending.settle(rows)
+    if _tape.state.tape is not None:
+        _tape.state.tape._adopt(x)
+    stand_in = constant(pending.array)
+    stand_in._node = x._node
+    return stand_in
 
 
 def refuse_numpy(name: str) -> NoReturn:

@@ -13,7 +13,7 @@ from tinygrad_sparse.errors import RowIndexError, ShapeError, explain
 from tinygrad_sparse.primitive import composite, primitive
 from tinygrad_sparse.rules import reindexed
 from tinygrad_sparse.slices import IndexedSlices, rows_of
-from tinygrad_sparse.tensor import unwrap
+from tinygrad_sparse.tensor import ready, unwrap
 
 from .shape import reshape
 
@@ -55,7 +55,8 @@ def take(x: Any, ids: Any) -> Any:
     if len(x.shape) == 0:
         raise ShapeError(explain("take", "a table with rows", "a 0-d array"))
     context = f", table {tuple(x.shape)}"
-    return _take(x, row_ids("take", unwrap(ids), x.shape[0], context))
+    ids = row_ids("take", unwrap(ids), x.shape[0], context)
+    return _take(ready(x, ids), ids)
 
 
 def _scatter_rows_rows(
@@ -211,5 +212,5 @@ def _basic(x: Any, parts: list[Any]) -> Any:
                     explain("getitem", f"an index in [{-n}, {n})", f"{i} for shape {shape}")
                 )
             cut.append(slice(i % n, i % n + 1))
-    y = _slice(x, index=tuple(cut)) if any(c != slice(None) for c in cut) else x
+    y = _slice(ready(x, cut[0]), index=tuple(cut)) if any(c != slice(None) for c in cut) else x
     return y if tuple(y.shape) == tuple(result) else reshape(y, tuple(result))
