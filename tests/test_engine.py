@@ -159,12 +159,3 @@ def test_a_row_step_is_the_dense_step_on_those_rows(make):
     again = make([W])
     again.load_state_dict(state)
     assert again.state_bytes() == rows.state_bytes()
-
-
-def test_exact_adam_refuses_rows_and_changes_nothing():
-    W = ts.parameter(np.ones((5, 2)))
-    with ts.Tape() as tape:
-        loss = W[[1]].sum()
-    with pytest.raises(errors.SparsityError, match="lazy"):
-        optim.Adam([W]).step(tape.backward(loss))
-    np.testing.assert_array_equal(W.data, 1.0)

@@ -81,7 +81,7 @@ class Tensor:
     __array_priority__ = 1000
 
     _data: Array
-    _pending: Pending
+    _pending: Pending | None
     _node: int
     _tape: Tape | None
     _version: int
@@ -215,10 +215,8 @@ class Tensor:
 
     def _array(self) -> Array:
         """The array as it lies in memory, rows that are pending as they are: for its shape, say."""
-        try:
-            return _held(self)
-        except AttributeError:
-            return self._pending.array
+        pending = pending_of(self)
+        return _held(self) if pending is None else pending.array
 
     def _leave(self, pending: Pending) -> None:
         """Some rows are not up to date from now on: whoever reads them settles them first."""
@@ -319,9 +317,11 @@ class Tensor:
     def __getattr__(self, name: str) -> Any:
         if name == "_data":
             pending = self._pending
-            pending.settle(...)
-            self._data = pending.array
-            return pending.array
+            if pending is not None:  # None: another thread has just settled all
+                pending.settle(...)
+                self._data = pending.array
+                self._pending = None
+            return _held(self)
         if name in HABITS:
             raise AttributeError(f"Tensor has no .{name}: {HABITS[name]}.")
         raise AttributeError(f"Tensor has no attribute {name!r}")
@@ -342,19 +342,23 @@ class Tensor:
 _held = Tensor.__dict__["_data"].__get__  # never calls __getattr__, so it settles nothing
 
 
+def pending_of(x: Tensor) -> Pending | None:
+    """Who has rows of x still to move, if anybody."""
+    try:
+        _held(x)
+    except AttributeError:
+        return x._pending
+    return None
+
+
 def ready(x: Any, rows: Any) -> Any:
     """`x` for an op that reads these rows alone: they are settled, the other pending ones are not.
 
     Itself if nothing is pending; else a stand-in that is the same node for the tape.
     """
-    if type(x) is not Tensor:
+    pending = pending_of(x) if type(x) is Tensor else None
+    if pending is None:
         return x
-    try:
-        _held(x)
-        return x
-    except AttributeError:
-        pass
-    pending = x._pending
     pending.settle(rows)
     if _tape.state.tape is not None:
         _tape.state.tape._adopt(x)
