@@ -187,33 +187,35 @@ class _Quotient:
         new_slots = [d * s for d, s in zip(decays, slots, strict=True)]
         m, v = slots[self.m], slots[self.v]
         total, centre, moments, spread = self._moments(carry)
-        below = np.sqrt(v) + _columns(centre[None], p)[0]  # √v + η̄, with η̄ the mean of the ηᵢ
-        # u = η̄ / (√v + η̄) is at most this in each row; the series in u stops where it may
-        axes = tuple(range(1, p.ndim))
+        root = np.sqrt(v)
+        below = root + _columns(centre[None], p)[0]  # √v + η̄, with η̄ the mean of the ηᵢ
         with np.errstate(all="ignore"):
-            top = centre / below.min(axis=axes, initial=np.inf).astype(np.float64)
-            order = 2
+            # u = η̄ / (√v + η̄) is at most this in each row; the series in u stops where it may
+            least = root.min(axis=tuple(range(1, p.ndim)), initial=np.inf).astype(np.float64)
+            top = 1.0 / (1.0 + least / centre)
             for order in range(2, self.order + 1, 2):
-                error = moments[order] * spread * top**order
-                sure = error <= self.tolerance
+                sure = moments[order] * spread * top**order <= self.tolerance
                 if sure.all():
                     break
-        moved = m * _columns(total[None], p)[0] / below
-        if order > 2:
-            mus = _columns(np.array(moments[2:order]), p)
-            t = -_columns(centre[None], p)[0] / below
-            series = mus[-1]
-            for mu in mus[-2::-1]:
-                series = series * t + mu
-            moved += moved * (t * t) * series
-        new = decay * p - moved
+            moved = m * _columns(total[None], p)[0] / below
+            if order > 2:
+                t = -_columns(centre[None], p)[0] / below
+                mus = _columns(np.array(moments[2:order]), p)
+                series = mus[-1]
+                for mu in mus[-2::-1]:
+                    series = series * t + mu
+                moved += moved * (t * t) * series
+        kept = decay * p
+        new = kept - moved
         if not sure.all():
             rows = np.flatnonzero(~sure)
             with np.errstate(all="ignore"):
                 limit = (self.tolerance / (moments[order] * spread)[rows]) ** (1.0 / order)
                 u = _columns(centre[None, rows], p)[0] / below[rows]
-                far = ~(u <= _columns(limit[None], p)[0]) & (m[rows] != 0)
-            row, *rest = np.nonzero(far)
+                far = ~(u <= _columns(limit[None], p)[0])
+            resting = far & (m[rows] == 0)
+            new[rows] = np.where(resting, kept[rows], new[rows])
+            row, *rest = np.nonzero(far & ~resting)
             if len(row):
                 at = (rows[row], *rest)
                 new[at] = self._replay(p[at], m[at], v[at], steps[at[0]], history)
