@@ -43,6 +43,22 @@ def take_rows(table: np.ndarray, rows: np.ndarray) -> np.ndarray:
     return np.take(table, rows, axis=0)
 
 
+def put_rows(table: np.ndarray, rows: Any, values: np.ndarray) -> None:
+    """``table[rows] = values`` for rows that are each there once, or ``...`` for all of them.
+
+    A row is copied as one item, which is far cheaper than as many numbers.
+    """
+    nbytes = table[:1].nbytes
+    if rows is ... or not nbytes or not len(rows) or not table.flags.c_contiguous:
+        table[rows] = values
+        return
+    row = np.dtype((np.void, nbytes))
+    values = np.ascontiguousarray(values, table.dtype)
+    table.view(np.uint8).reshape(-1).view(row).put(
+        rows, values.view(np.uint8).reshape(-1).view(row)
+    )
+
+
 def sum_duplicates(rows: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Sorted unique rows and, for each, the sum of its values: the only place that sums repeats.
 
@@ -110,6 +126,9 @@ def update_rows(
 
     `rows` is an index of the first axis, or of several, or ``...`` for every row.
     """
+    if isinstance(rows, np.ndarray):
+        table, slots = take_rows(table, rows), [take_rows(slot, rows) for slot in slots]
+        rows = ...
     n = len(g) if g.ndim else 1
     size = max(1, BLOCK // max(1, g.nbytes // max(1, n)))
     if n <= size:

@@ -39,8 +39,11 @@ class Rest(Protocol):
     def moves(self, carry: np.ndarray) -> bool:
         """Whether p can move at all: if not, there is nothing to settle before a read."""
 
+    def factors(self, carry: np.ndarray) -> np.ndarray:
+        """What `apply` computes with, (k, n), from carries (width, n)."""
+
     def apply(
-        self, carry: np.ndarray, p: Any, slots: list[Any], steps: np.ndarray, history: History
+        self, factors: np.ndarray, p: Any, slots: list[Any], steps: np.ndarray, history: History
     ) -> tuple[Any, list[Any]]:
         """Rows as they are now, that are given as they were after `steps`."""
 
@@ -89,23 +92,24 @@ class History:
         """What was kept of one step."""
         return self._kept[:, number - 1 - self.origin]
 
+    def factors(self, steps: np.ndarray) -> np.ndarray:
+        """What rest needs to bring rows from these steps to now: (k, n)."""
+        if self.now - self.origin + 1 >= len(steps):
+            return self.rest.factors(self.since(steps))
+        # fewer steps than rows: each step once
+        every = self.rest.factors(self.since(np.arange(self.origin, self.now + 1)))
+        return np.take(every, steps - self.origin, axis=1)
+
     def since(self, steps: np.ndarray) -> np.ndarray:
         """The carries from each of these steps to now: (width, n)."""
-        done = self.start - self.origin
-        if not done:
-            return np.take(self._open, steps - self.start, axis=1)
-        if self.now - self.origin < len(steps):  # fewer steps than rows: each step once
-            every = self.since(np.arange(self.origin, self.now + 1))
-            return np.take(every, steps - self.origin, axis=1)
         old = np.flatnonzero(steps < self.start)
-        if not len(old):
-            return np.take(self._open, steps - self.start, axis=1)
         carry = np.take(self._open, np.maximum(steps - self.start, 0), axis=1)
-        tails = self.rest.chain(self._tails, self._open[:, :1])
-        at = steps[old] - self.origin
-        carry[:, old] = self.rest.chain(
-            np.take(self._closed, at, axis=1), np.take(tails, at // BLOCK, axis=1)
-        )
+        if len(old):
+            tails = self.rest.chain(self._tails, self._open[:, :1])
+            at = steps[old] - self.origin
+            carry[:, old] = self.rest.chain(
+                np.take(self._closed, at, axis=1), np.take(tails, at // BLOCK, axis=1)
+            )
         return carry
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from numbers import Real
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
 from tinygrad_sparse.backward import GradStore
 from tinygrad_sparse.errors import (
     CheckpointError,
+    DtypeError,
     ShapeError,
     SparsityError,
     TapeError,
@@ -17,7 +19,7 @@ from tinygrad_sparse.errors import (
     explain,
 )
 from tinygrad_sparse.slices import finer, is_sparse, touched
-from tinygrad_sparse.tensor import Tensor, pending_of, unwrap
+from tinygrad_sparse.tensor import HABITS, Tensor, pending_of, unwrap
 
 from .rule import Rule
 from .state import State, refuse_rows
@@ -69,11 +71,10 @@ class Optimizer:
         self._home: dict[int, tuple[Tensor, dict[str, Any]]] = {}
         self._states: dict[int, State] = {}
         self.calls = 0  # steps taken: what schedules go by
-        given = list(params)
-        if not given:
-            raise ShapeError(explain(type(self).__name__, "at least one parameter", "none"))
-        for entry in given if isinstance(given[0], dict) else [{"params": given}]:
+        for entry in _as_groups(type(self).__name__, params):
             self.add_group(entry)
+        if not self._home:
+            raise ShapeError(explain(type(self).__name__, "at least one parameter", "none"))
         self.rule = self._choose(self.groups[0])
 
     def add_group(self, entry: dict[str, Any]) -> None:
@@ -81,15 +82,17 @@ class Optimizer:
         name = type(self).__name__
         entry = self._translated(entry)
         unknown = set(entry) - set(self._defaults) - {"params"}
-        if unknown:
-            raise TypeError(f"{name}: unknown settings {sorted(unknown)}")
+        if unknown or "params" not in entry:
+            what = f"unknown settings {sorted(unknown)}" if unknown else "no 'params'"
+            raise TypeError(f"{name}: a group with {what}")
         params = entry["params"]
         group = {**self._defaults, **entry}
         group["params"] = [params] if type(params) is Tensor else list(params)
-        self._check(group)
+        _check_settings(name, group)
         for p in group["params"]:
             if type(p) is not Tensor or p._node >= 0:
-                raise TapeError(explain(name, "parameters made by ts.parameter", repr(p)))
+                got = f"{p.name} {p.shape}" if type(p) is Tensor else type(p).__name__
+                raise TapeError(explain(name, "parameters made by ts.parameter", got))
         ids = [p.id for p in group["params"]]
         for p in group["params"]:
             if p.id in self._home or ids.count(p.id) > 1:
@@ -103,18 +106,6 @@ class Optimizer:
         if "betas" in entry and "beta1" in self._defaults:
             entry["beta1"], entry["beta2"] = entry.pop("betas")
         return entry
-
-    def _check(
-        self, group: dict[str, Any], error: type[TinygradSparseError] = SparsityError
-    ) -> None:
-        name = type(self).__name__
-        if group["sparse"] not in MEANINGS:
-            raise error(explain(name, "sparse='exact' or 'lazy'", repr(group["sparse"])))
-        if group["count"] not in ("all", "row"):
-            raise error(explain(name, "count='all' or 'row'", repr(group["count"])))
-        if group["count"] == "row" and group["sparse"] == "exact":
-            hint = "an exact run counts the steps of a dense one; sparse='lazy' may count by row"
-            raise error(explain(name, "count='all' with sparse='exact'", "'row'", hint))
 
     @property
     def lr(self) -> Any:
@@ -304,6 +295,10 @@ class Optimizer:
         p._version += 1
         state.version = p._version
 
+    def __getattr__(self, name: str) -> NoReturn:
+        what = f": {HABITS[name]}." if name in HABITS else ""
+        raise AttributeError(f"{type(self).__name__} has no .{name}{what}")
+
     def flush(self) -> None:
         """Bring every row of every parameter up to date now."""
         for id, state in self._states.items():
@@ -368,26 +363,28 @@ class Optimizer:
     def _checked_groups(self, state: dict[str, Any]) -> list[dict[str, Any]]:
         name = type(self).__name__
         lists = [state[key] for key in ("groups", *KEYS[2:])]
-        if not all(isinstance(one, list) for one in lists):
+        lists += lists[2] if isinstance(lists[2], (list, tuple)) else []
+        if not all(isinstance(one, (list, tuple)) for one in lists):
             raise CheckpointError(explain(name, "lists", f"{[type(x).__name__ for x in lists]}"))
+        lists = lists[: len(KEYS) - 1]
         if len(lists[0]) != len(self.groups) or any(len(x) != len(self._home) for x in lists[1:]):
-            got = f"{len(lists[0])} groups and lists of {[len(x) for x in lists[1:]]}"
+            sizes = ", ".join(f"{len(x)} {key}" for key, x in zip(KEYS[2:], lists[1:], strict=True))
+            got = f"{len(lists[0])} groups, {sizes}"
             wanted = f"{len(self.groups)} groups and {len(self._home)} parameters"
             raise CheckpointError(explain(name, wanted, got))
         if type(state["calls"]) is not int or state["calls"] < 0:
             raise CheckpointError(explain(name, "a number of calls", repr(state["calls"])))
         groups = []
         for group, saved in zip(self.groups, state["groups"], strict=True):
-            own = {k for k, v in group.items() if k != "params" and not callable(v)}
-            if not isinstance(saved, dict) or not own <= set(saved) <= set(group) - {"params"}:
-                raise CheckpointError(explain(name, f"the settings {sorted(own)}", repr(saved)))
-            for key in own:
-                given, kind = saved[key], str if isinstance(group[key], str) else (int, float)
-                if not isinstance(given, kind):
-                    what = "a name" if kind is str else "a number"
-                    raise CheckpointError(explain(name, f"{what} for {key}", repr(given)))
+            own = sorted(k for k, v in group.items() if k != "params" and not callable(v))
+            named = isinstance(saved, dict) and set(own) <= set(saved) <= set(group) - {"params"}
+            if not named:
+                raise CheckpointError(explain(name, f"the settings {own}", repr(saved)))
             new = {**group, **{key: saved[key] for key in own}}
-            self._check(new, CheckpointError)
+            try:
+                _check_settings(name, new)
+            except TinygradSparseError as error:
+                raise CheckpointError(str(error)) from error
             groups.append(new)
         return groups
 
@@ -397,6 +394,8 @@ class Optimizer:
         if type(steps) is not int or steps < 0:
             raise CheckpointError(explain(name, f"a step count of {p.name}", repr(steps)))
         if not steps:
+            if len(one["slots"]):
+                raise CheckpointError(explain(name, f"no slots for {p.name}, step 0", "some"))
             return None
         settings = {k: v(self.calls + 1) if callable(v) else v for k, v in group.items()}
         rows, counts, lead = one["rows"], one["counts"], one["leads"]
@@ -408,7 +407,7 @@ class Optimizer:
         wanted = [(state.wide, (size, *state._row(slot))) for slot in state.names]
         wanted += [] if rows is None else [(np.dtype(np.int64), (size,))]
         wanted += [] if counts is None else [(np.dtype(np.int32), (size,))]
-        given = [*one["slots"]] if isinstance(one["slots"], list) else [one["slots"]]
+        given = [*one["slots"]]
         given += [a for a in (rows, counts) if a is not None]
         arrays = [np.asarray(a) for a in given]
         if [(a.dtype, a.shape) for a in arrays] != wanted:
@@ -419,3 +418,31 @@ class Optimizer:
             )
         state.load(steps, arrays, rows is not None, counts is not None, dict(one["memory"]))
         return state
+
+
+def _as_groups(name: str, params: Any) -> list[dict[str, Any]]:
+    """What was given as a list of groups."""
+    if type(params) is Tensor or not isinstance(params, Iterable):
+        got = f"{params.name} {params.shape}" if type(params) is Tensor else type(params).__name__
+        hint = "[W] for one parameter, model.parameters() for a Module"
+        raise TapeError(explain(name, "a list of parameters, or of groups", got, hint))
+    given = list(params)
+    groups = [entry for entry in given if isinstance(entry, dict)]
+    if groups and len(groups) < len(given):
+        raise TapeError(explain(name, "parameters or groups", "a list of both"))
+    return groups or [{"params": given}]
+
+
+def _check_settings(name: str, settings: dict[str, Any]) -> None:
+    for key, value in settings.items():
+        if key == "sparse":
+            if value not in MEANINGS:
+                raise SparsityError(explain(name, "sparse='exact' or 'lazy'", repr(value)))
+        elif key == "count":
+            if value not in ("all", "row"):
+                raise SparsityError(explain(name, "count='all' or 'row'", repr(value)))
+        elif key != "params" and not isinstance(value, Real) and not callable(value):
+            raise DtypeError(explain(name, f"a number for {key}", repr(value)))
+    if settings["count"] == "row" and settings["sparse"] == "exact":
+        hint = "exact means what a dense run does, which counts all steps; sparse='lazy' may not"
+        raise SparsityError(explain(name, "count='all' with sparse='exact'", "'row'", hint))

@@ -19,11 +19,11 @@ from .rule import Rule
 TINY = 1e-30  # a momentum that decayed to this part of itself moves nothing any more
 
 
-def _columns(carry: np.ndarray, like: Any) -> Any:
-    """Rows of a carry as (k, n, 1, ...), to multiply rows of `like` by."""
-    shape = (len(carry), carry.shape[1], *(1,) * (like.ndim - 1))
+def _columns(factors: np.ndarray, like: Any) -> Any:
+    """(k, n) numbers as (k, n, 1, ...), to multiply rows of `like` by."""
+    shape = (*factors.shape, *(1,) * (like.ndim - 1))
     with np.errstate(over="ignore"):
-        return carry.reshape(shape).astype(like.dtype)
+        return factors.reshape(shape).astype(like.dtype)
 
 
 class linear:
@@ -57,17 +57,19 @@ class linear:
     def moves(self, carry: np.ndarray) -> bool:
         return not np.array_equal(carry[: self.size], self.same()[: self.size])
 
+    def factors(self, carry: np.ndarray) -> np.ndarray:
+        return carry
+
     def apply(
-        self, carry: np.ndarray, p: Any, slots: list[Any], steps: np.ndarray, history: History
+        self, factors: np.ndarray, p: Any, slots: list[Any], steps: np.ndarray, history: History
     ) -> tuple[Any, list[Any]]:
         rows = [p, *slots]
-        matrix = carry.reshape(self.size, self.size, -1)
+        matrix = factors.reshape(self.size, self.size, -1)
         new = []
         for line, row in zip(matrix, rows, strict=True):
             used = np.flatnonzero(line.any(axis=1))
-            factors = _columns(line[used], row)
             total = None
-            for factor, j in zip(factors, used, strict=True):
+            for factor, j in zip(_columns(line[used], row), used, strict=True):
                 part = factor * rows[j]
                 total = part if total is None else total + part
             new.append(np.zeros_like(row) if total is None else total)
@@ -105,10 +107,13 @@ class _Along:
     def moves(self, carry: np.ndarray) -> bool:
         return bool(carry[0] != 1 or carry[-1] != 0)
 
+    def factors(self, carry: np.ndarray) -> np.ndarray:
+        return carry
+
     def apply(
-        self, carry: np.ndarray, p: Any, slots: list[Any], steps: np.ndarray, history: History
+        self, factors: np.ndarray, p: Any, slots: list[Any], steps: np.ndarray, history: History
     ) -> tuple[Any, list[Any]]:
-        decay, *decays, length = _columns(carry, p)
+        decay, *decays, length = _columns(factors, p)
         new = decay * p + length * self.direction(*slots)
         return new, [d * s for d, s in zip(decays, slots, strict=True)]
 
@@ -143,6 +148,7 @@ class _Quotient:
         self.low = len(rule.slots) + 3  # the row of the least η
         self.width = self.low + self.order + 2
         self.powers = np.arange(self.order + 1)
+        self.noise = 2.0 ** self.powers[2:, None] * 1e-15
 
     def same(self) -> np.ndarray:
         carry = np.ones(self.width)
@@ -180,27 +186,50 @@ class _Quotient:
     def moves(self, carry: np.ndarray) -> bool:
         return bool(carry[0] != 1 or carry[self.low + 1] != 0)
 
+    def factors(self, carry: np.ndarray) -> np.ndarray:
+        """D and the slots' decays; Σω and the mean η̄ of η; what bounds the remainder of a series;
+        the central moments of η/η̄ from the second on.
+        """
+        sums = carry[self.low + 1 :]
+        with np.errstate(all="ignore"):
+            none = sums[0] == 0.0  # a learning rate of zero all along
+            centre = np.where(none, 1.0, sums[1] / sums[0])
+            scale = np.full_like(sums, 1.0) * centre
+            scale[0] = sums[0]
+            np.multiply.accumulate(scale, axis=0, out=scale)
+            raw = np.where(none, 1.0, sums / scale)  # Σ ω (η/η̄)ᵏ / Σ ω
+            moments = np.empty((self.order - 1, raw.shape[1]))
+            for k in range(self.order):  # differences: Σ ω (η/η̄ - 1)ᵏ / Σ ω
+                raw = raw[1:] - raw[:-1]
+                if k:
+                    moments[k - 1] = raw[0]
+            # what is below the rounding of numbers near 1 is not there
+            moments[abs(moments) < self.noise] = 0.0
+            spread = np.where(none, 0.0, np.maximum(1.0, centre / carry[self.low]))
+        return np.concatenate([carry[: self.low - 2], [sums[0], centre, spread], moments])
+
     def apply(
-        self, carry: np.ndarray, p: Any, slots: list[Any], steps: np.ndarray, history: History
+        self, factors: np.ndarray, p: Any, slots: list[Any], steps: np.ndarray, history: History
     ) -> tuple[Any, list[Any]]:
-        decay, *decays = _columns(carry[: self.low - 2], p)
-        new_slots = [d * s for d, s in zip(decays, slots, strict=True)]
+        n = self.low - 2
+        centre, spread, *moments = factors[n + 1 :]
+        decay, *decays, total_, centre_ = _columns(factors[: n + 2], p)
         m, v = slots[self.m], slots[self.v]
-        total, centre, moments, spread = self._moments(carry)
         root = np.sqrt(v)
-        below = root + _columns(centre[None], p)[0]  # √v + η̄, with η̄ the mean of the ηᵢ
+        below = root + centre_  # √v + η̄
         with np.errstate(all="ignore"):
             # u = η̄ / (√v + η̄) is at most this in each row; the series in u stops where it may
             least = root.min(axis=tuple(range(1, p.ndim)), initial=np.inf).astype(np.float64)
             top = 1.0 / (1.0 + least / centre)
             for order in range(2, self.order + 1, 2):
-                sure = moments[order] * spread * top**order <= self.tolerance
+                bound = moments[order - 2] * spread
+                sure = bound * top**order <= self.tolerance
                 if sure.all():
                     break
-            moved = m * _columns(total[None], p)[0] / below
+            moved = m * total_ / below
             if order > 2:
-                t = -_columns(centre[None], p)[0] / below
-                mus = _columns(np.array(moments[2:order]), p)
+                t = -centre_ / below
+                mus = _columns(np.array(moments[: order - 2]), p)
                 series = mus[-1]
                 for mu in mus[-2::-1]:
                     series = series * t + mu
@@ -210,37 +239,15 @@ class _Quotient:
         if not sure.all():
             rows = np.flatnonzero(~sure)
             with np.errstate(all="ignore"):
-                limit = (self.tolerance / (moments[order] * spread)[rows]) ** (1.0 / order)
-                u = _columns(centre[None, rows], p)[0] / below[rows]
-                far = ~(u <= _columns(limit[None], p)[0])
+                limit = (self.tolerance / bound[rows]) ** (1.0 / order)
+                far = ~(centre_[rows] / below[rows] <= _columns(limit, p))
             resting = far & (m[rows] == 0)
             new[rows] = np.where(resting, kept[rows], new[rows])
             row, *rest = np.nonzero(far & ~resting)
             if len(row):
                 at = (rows[row], *rest)
                 new[at] = self._replay(p[at], m[at], v[at], steps[at[0]], history)
-        return new, new_slots
-
-    def _moments(self, carry: np.ndarray) -> tuple[Any, Any, list[Any], Any]:
-        """Σω, the mean η̄ of η, the central moments of η/η̄, and what bounds a series' remainder."""
-        sums = carry[self.low + 1 :]
-        with np.errstate(all="ignore"):
-            total = sums[0]
-            none = total == 0.0  # a learning rate of zero all along
-            centre = np.where(none, 1.0, sums[1] / total)
-            raw = [np.ones_like(total)]
-            scale = total
-            for k in range(1, self.order + 1):
-                scale = scale * centre
-                raw.append(np.where(none, 1.0, sums[k] / scale))
-            moments = [
-                sum(math.comb(k, j) * (-1) ** (k - j) * raw[j] for j in range(k + 1))
-                for k in range(self.order + 1)
-            ]
-            # differences of numbers near 1: what is below their rounding is not there
-            moments = [np.where(abs(mu) < 2.0**k * 1e-15, 0.0, mu) for k, mu in enumerate(moments)]
-            spread = np.where(none, 0.0, np.maximum(1.0, centre / carry[self.low]))
-        return total, centre, moments, spread
+        return new, [d * s for d, s in zip(decays, slots, strict=True)]
 
     def _replay(self, p: Any, m: Any, v: Any, steps: np.ndarray, history: History) -> Any:
         """Single elements step by step, until nothing is left of their momentum."""

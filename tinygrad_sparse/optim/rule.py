@@ -32,7 +32,8 @@ class Rule(NamedTuple):
         if self.prepare is not None:
             more, memory = self.prepare(memory, **known)
             known.update(more)
-        return {name: known[name] for name in self.names}, memory
+        hyper = {name: known[name] for name in self.names}
+        return {k: int(v) if isinstance(v, bool) else v for k, v in hyper.items()}, memory
 
     def at_rest(self, hyper: Mapping[str, Any]) -> np.ndarray:
         """The formula with a zero gradient, on unit vectors: column j is where (p, *slots)[j] goes.

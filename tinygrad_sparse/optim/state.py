@@ -153,16 +153,20 @@ class State:
         master = "master" in self.names
         if self.index is None and self.flat.dtype == self.wide and not master:
             return update(formula, rows, g, self.flat, self.slots, hyper)
-        slots = [slot[places] for slot in self.slots]
-        p = slots.pop() if master else self.flat[rows].astype(self.wide, copy=False)
+        slots = [self._take(slot, places) for slot in self.slots]
+        p = slots.pop() if master else self._take(self.flat, rows).astype(self.wide, copy=False)
         new = update(formula, ..., g.astype(self.wide, copy=False), p, slots, hyper)
         return [*new, new[0]] if master else new
 
     def write(self, places: Any, rows: Any, new: list[Array]) -> None:
         """Commit what `new_rows` gave."""
-        self.flat[rows] = new[0]
+        put = adapter_of(self.array).put_rows
+        put(self.flat, rows, new[0])
         for slot, values in zip(self.slots, new[1:], strict=True):
-            slot[places] = values
+            put(slot, places, values)
+
+    def _take(self, table: Array, rows: Any) -> Array:
+        return table if rows is ... else adapter_of(table).take_rows(table, rows)
 
     # -- rows left behind --------------------------------------------------------------------
 
@@ -268,25 +272,26 @@ class State:
         if not len(rows):
             return
         assert history is not None and self.stamps is not None
+        put = adapter_of(self.array).put_rows
         master = "master" in self.names
         each = max(1, BLOCK // max(1, math.prod(self.flat.shape[1:]) * self.wide.itemsize))
         steps = np.where(last > 0, last, self.base).astype(np.int64)
-        carry = history.since(steps)
+        factors = history.factors(steps)
         for start in range(0, len(rows), each):
             part = slice(start, start + each)
-            mine = rows[part]
-            if places is None:
+            mine, at = rows[part], None if places is None else places[part]
+            if at is None:
                 slots = [self._new_slot(name, len(mine)) for name in self.names]
             else:
-                slots = [slot[places[part]] for slot in self.slots]
-            p = slots.pop() if master else self.flat[mine].astype(self.wide, copy=False)
-            p, slots = history.rest.apply(carry[:, part], p, slots, steps[part], history)
+                slots = [self._take(slot, at) for slot in self.slots]
+            p = slots.pop() if master else self._take(self.flat, mine).astype(self.wide, copy=False)
+            p, slots = history.rest.apply(factors[:, part], p, slots, steps[part], history)
             if self.moving:
-                self.flat[mine] = p
-            if places is not None:
+                put(self.flat, mine, p)
+            if at is not None:
                 for slot, values in zip(self.slots, [*slots, p] if master else slots, strict=True):
-                    slot[places[part]] = values
-                self.stamps[places[part]] = history.now
+                    put(slot, at, values)
+                self.stamps[at] = history.now
 
     def outgrown(self) -> bool:
         """Whether the history takes more room than it should beside the table."""
