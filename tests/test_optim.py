@@ -283,7 +283,8 @@ BAD_STATES = {
     ),
     "a key missing": (
         lambda s: {k: s[k] for k in ("groups", "steps")},
-        "Adam: expected groups, calls, steps, slots, rows, leads, counts, memory, got ['groups', 'steps'].",
+        "Adam: expected groups, calls, steps, slots, rows, leads, counts, memory, got "
+        "['groups', 'steps'].",
     ),
     "a group more": (
         lambda s: {**s, "groups": s["groups"] * 2},
@@ -322,11 +323,13 @@ BAD_STATES = {
     ),
     "another shape": (
         lambda s: {**s, "slots": [[np.zeros((2, 5)), np.zeros((2, 5))], []]},
-        "Adam: expected slots float64 (5, 2), float64 (5, 2) for W, step 2, got float64 (2, 5), float64 (2, 5).",
+        "Adam: expected slots float64 (5, 2), float64 (5, 2) for W, step 2, got "
+        "float64 (2, 5), float64 (2, 5).",
     ),
     "another dtype": (
         lambda s: {**s, "slots": [[np.zeros((5, 2), np.float32)] * 2, []]},
-        "Adam: expected slots float64 (5, 2), float64 (5, 2) for W, step 2, got float32 (5, 2), float32 (5, 2).",
+        "Adam: expected slots float64 (5, 2), float64 (5, 2) for W, step 2, got "
+        "float32 (5, 2), float32 (5, 2).",
     ),
     "a slot too few": (
         lambda s: {**s, "slots": [s["slots"][0][:1], []]},

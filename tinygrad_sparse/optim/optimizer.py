@@ -329,7 +329,7 @@ class Optimizer:
             ],
             "calls": self.calls,
             "steps": [s.steps if s else 0 for s in states],
-            "slots": [[a[: s.taken()].copy() for a in s.slots] if s else [] for s in states],
+            "slots": [s.saved() if s else [] for s in states],
             "rows": [s.ids[: s.used].copy() if s and s.index is not None else None for s in states],
             "leads": [s.lead if s else 0 for s in states],
             "counts": [
@@ -404,7 +404,7 @@ class Optimizer:
         state = State(self._choose(settings), p._array(), settings, sparse=rows is not None)
         state.refine(lead)
         size = len(state.flat) if rows is None else len(rows)
-        wanted = [(state.wide, (size, *state._row(slot))) for slot in state.names]
+        wanted = [(state.wide, state.saved_shape(slot, size)) for slot in state.names]
         wanted += [] if rows is None else [(np.dtype(np.int64), (size,))]
         wanted += [] if counts is None else [(np.dtype(np.int32), (size,))]
         given = [*one["slots"]]

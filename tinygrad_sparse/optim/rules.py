@@ -7,6 +7,7 @@ compile the same function. It returns new values and writes nothing. Settings ar
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -74,7 +75,8 @@ def adagrad_decay(
 def rowwise_adagrad(p: Any, g: Any, square_sum: Any, *, lr: float, eps: float) -> tuple[Any, ...]:
     """h += mean of g² over the row;  p -= lr · g / (√h + ε).   As in DLRM: Naumov et al., 2019."""
     axes = tuple(range(1, g.ndim))
-    square_sum = square_sum + (g * g).mean(axis=axes, keepdims=True)
+    d = max(1, math.prod(g.shape[1:]))
+    square_sum = square_sum + (g * g).sum(axis=axes, keepdims=True) / d
     return p - lr * g / (np.sqrt(square_sum) + eps), square_sum
 
 

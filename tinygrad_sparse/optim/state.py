@@ -325,12 +325,26 @@ class State:
         else:
             places = ...
         for mine, slot in zip(self.slots, slots, strict=True):
-            mine[places] = slot
+            mine[places] = slot if compact else slot.reshape(mine.shape)
         if counted:
             self.counts = self.xp.zeros(
                 len(self.flat) if self.index is None else len(self.ids), np.int32
             )
             self.counts[places] = rest.pop(0)
+
+    def saved_shape(self, name: str, rows: int) -> tuple[int, ...]:
+        """A slot's shape in a state_dict: the parameter's, unless it holds rows or is per row."""
+        if self.index is None and name not in self.rule.per_row:
+            return self.array.shape
+        return (rows, *self._row(name))
+
+    def saved(self) -> list[Array]:
+        """Copies of the slots for a state_dict."""
+        n = self.taken()
+        return [
+            slot[:n].reshape(self.saved_shape(name, n)).copy()
+            for name, slot in zip(self.names, self.slots, strict=True)
+        ]
 
     def taken(self) -> int:
         """How many rows the slots hold."""
