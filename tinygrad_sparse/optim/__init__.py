@@ -15,6 +15,16 @@ from .optimizers import (
 )
 from .rest import along, linear, quotient
 from .rule import Rule, rule
+from .schedules import (
+    Plateau,
+    constant,
+    cosine,
+    exponential,
+    linear_decay,
+    one_cycle,
+    step_decay,
+    warm_up,
+)
 
 __all__ = [
     "FTRL",
@@ -25,6 +35,7 @@ __all__ = [
     "AdamW",
     "NAdam",
     "Optimizer",
+    "Plateau",
     "RMSprop",
     "RowwiseAdagrad",
     "Rule",
@@ -32,7 +43,14 @@ __all__ = [
     "clip_grad_norm",
     "clip_grad_rows",
     "clip_grad_value",
+    "constant",
+    "cosine",
+    "exponential",
     "linear",
+    "linear_decay",
+    "one_cycle",
     "quotient",
     "rule",
+    "step_decay",
+    "warm_up",
 ]

@@ -89,6 +89,8 @@ class State:
 
     def refine(self, lead: int) -> None:
         """Rows cut smaller, because a gradient addresses them by more axes."""
+        if lead == self.lead:
+            return
         old = len(self.flat)
         self.grow_full()
         self._set_lead(lead)
