@@ -185,7 +185,7 @@ class Optimizer:
             if "step" in hyper:
                 hyper["step"] = counts.reshape(shape).astype(np.float64)
         if p._version != state.version and settings["master"]:
-            state.slots[-1][places] = state.flat[rows]  # set by hand since: that is what counts
+            state.read_again()
         new = state.new_rows(places, rows, values, hyper)
         self._check_shapes(state, values, new)
         return _Update(p, state, rows, places, new, carry, counts, memory)
@@ -194,7 +194,9 @@ class Optimizer:
         rule = self._choose(settings)
         state = self._states.get(p.id)
         if state is None:
-            return State(rule, p._array(), settings, sparse)
+            state = State(rule, p._array(), settings, sparse)
+            state.version = p._version
+            return state
         if state.rule is not rule or ("master" in state.names) != settings["master"]:
             self._let_none_rest(p, state)
             state = state.under(rule, settings)
@@ -249,7 +251,7 @@ class Optimizer:
         if state.counts is None:
             size = len(state.flat) if state.index is None else len(state.ids)
             state.counts = state.xp.full(size, 0, np.int32)
-            state.counts[...] = state.steps
+            state.counts[: state.taken()] = state.steps
         return state.counts[places]
 
     def _check_shapes(self, state: State, g: Any, new: list[Any]) -> None:

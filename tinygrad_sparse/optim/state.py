@@ -160,6 +160,12 @@ class State:
         new = update(formula, ..., g.astype(self.wide, copy=False), p, slots, hyper)
         return [*new, new[0]] if master else new
 
+    def read_again(self) -> None:
+        """The parameter was set by hand: that is what counts, not the master copy of before."""
+        self.slots[-1][: self.taken()] = (
+            self.flat if self.index is None else self.flat[self.ids[: self.used]]
+        )
+
     def write(self, places: Any, rows: Any, new: list[Array]) -> None:
         """Commit what `new_rows` gave."""
         put = adapter_of(self.array).put_rows
@@ -179,7 +185,8 @@ class State:
             self.history = History(self.rule.rest(self.rule, self.wide), self.steps)
             size = len(self.flat) if self.index is None else len(self.ids)
             self.stamps = self.xp.zeros(size, np.int32)
-            self.stamps[...] = self.steps  # zero: never touched, so its slots are zero too
+            # zero: never touched, so its slots are zero too
+            self.stamps[: self.taken()] = self.steps
             self.base = self.steps
 
     def expect(self, carry: np.ndarray) -> None:
