@@ -234,7 +234,7 @@ class _Quotient:
                 for mu in mus[-2::-1]:
                     series = series * t + mu
                 moved += moved * (t * t) * series
-        kept = decay * p
+        kept = p if (factors[0] == 1.0).all() else decay * p
         new = kept - moved
         if not sure.all():
             rows = np.flatnonzero(~sure)

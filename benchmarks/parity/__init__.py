@@ -1,0 +1,1 @@
+"""Values and gradients beside PyTorch's, where it is installed."""
