@@ -71,3 +71,21 @@ def test_row_clip_caps_long_rows_and_leaves_short_ones():
     clipped = optim.clip_grad_rows(grads, 1.0)[W]
     assert clipped.dtype == np.float32
     np.testing.assert_allclose(clipped.to_dense()[[4, 1, 0]], [[0.6, 0.8], [0.3, 0.4], [0, 0]])
+
+
+@pytest.mark.parametrize(("dtype", "size"), [(np.float16, 300), (np.float32, 1e20)])
+def test_rows_whose_squares_overflow_are_capped_not_lost(dtype, size):
+    W = ts.parameter(np.zeros((5, 2), dtype))
+    grads = ts.GradStore()
+    grads[W] = ts.IndexedSlices([1], np.full((1, 2), size, dtype), (5, 2))
+    np.testing.assert_allclose(
+        optim.clip_grad_rows(grads, 1.0)[W].values, [[0.5**0.5, 0.5**0.5]], rtol=1e-3
+    )
+    assert grads[W].norm() == pytest.approx(size * 2**0.5, rel=1e-3)
+
+
+def test_row_clip_of_a_vector_caps_each_number():
+    b = ts.parameter(np.zeros(2))
+    grads = ts.GradStore()
+    grads[b] = np.array([3.0, -0.5])
+    np.testing.assert_array_equal(optim.clip_grad_rows(grads, 1.0)[b], [1.0, -0.5])

@@ -173,15 +173,6 @@ def test_a_row_step_is_the_dense_step_on_those_rows(make):
     assert again.state_bytes() == rows.state_bytes()
 
 
-def test_exact_adam_refuses_rows_and_changes_nothing():
-    W = ts.parameter(np.ones((5, 2)))
-    with ts.Tape() as tape:
-        loss = W[[1]].sum()
-    with pytest.raises(errors.SparsityError, match="lazy"):
-        optim.Adam([W]).step(tape.backward(loss))
-    np.testing.assert_array_equal(W.data, 1.0)
-
-
 @pytest.mark.parametrize("dtype", ["<f4", ">f4", "<f8", ">f8", "f2"])
 def test_a_parameters_dtype_is_numpys_own_object(dtype):
     W = ts.parameter(np.ones((2, 2), dtype))

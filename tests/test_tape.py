@@ -377,7 +377,7 @@ def test_values_cannot_be_changed_by_accident(W):
         for view in (y.data, y.T.data, y.detach().data, np.asarray(y.detach()), W.data):
             with pytest.raises(ValueError, match="read-only"):
                 view[0] = 9.0
-        for copy in (y.numpy(), W.numpy(), np.from_dlpack(y)):
+        for copy in (y.numpy(), W.numpy(), np.from_dlpack(y.detach())):
             copy[0] = 9.0
     np.testing.assert_array_equal(t.backward(loss)[W], 2.0)
 

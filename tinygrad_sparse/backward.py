@@ -94,10 +94,10 @@ def as_seed(loss: Tensor, seed: Any, create_graph: bool) -> Any:
             )
         g = adapter_of(data).xp.ones_like(data)
     elif is_sparse(seed):
-        if seed.shape != loss.shape or seed.dtype != data.dtype:
+        if seed.shape != loss.shape:
             got = f"{seed.dtype} {seed.shape}"
-            raise ShapeError(explain("backward", f"a seed like {describe(data)}", got))
-        return seed._map(partial(_seed_values, create_graph=create_graph))
+            raise ShapeError(explain("backward", f"a seed of shape {loss.shape}", got))
+        return seed.astype(data.dtype)._map(partial(_seed_values, create_graph=create_graph))
     else:
         g = adapter_of(data).asarray(unwrap(seed))
         if g.shape != loss.shape or g.dtype.kind not in "fiub":

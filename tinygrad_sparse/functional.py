@@ -61,6 +61,9 @@ def value_and_grad(
         nested = state.tape is not None
         with nullcontext(state.tape) if state.tape is not None else Tape() as tape:
             inputs = list(args)
+            if any(not -len(args) <= i < len(args) for i in numbers):
+                wanted = f"positional arguments {numbers} of {getattr(f, '__name__', 'f')}"
+                raise ShapeError(explain("grad", wanted, f"{len(args)} of them"))
             for i in numbers:
                 inputs[i] = _variable(args[i], tape)
             nodes = [inputs[i]._node for i in numbers]

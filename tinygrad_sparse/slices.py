@@ -130,7 +130,7 @@ class IndexedSlices:
     # -- what can be done with it ------------------------------------------------------------
 
     def coalesce(self) -> IndexedSlices:
-        """The same gradient with sorted, unique ids. Summing repeats happens only here."""
+        """The same gradient with sorted, unique ids: repeats are summed by `sum_duplicates`."""
         if self._merged is None:
             indices, values = self.indices, self.values
             self._sorted = self.is_coalesced
@@ -152,11 +152,11 @@ class IndexedSlices:
     def norm(self) -> Array:
         """The 2-norm of the gradient, √(Σ g²), after summing repeats; its slope at 0 is 0.
 
-        float16 squares are summed in float32: the norm may be in range where a square is not.
+        Squares are summed in float64: the norm may be in range where a square is not.
         """
         values = self.coalesce().values
         xp = adapter_of(values).xp
-        wide = values.astype(np.float32) if self.dtype == np.float16 else values
+        wide = values.astype(np.float64)
         total = (wide * wide).sum()
         root = xp.where(total > 0, xp.sqrt(xp.where(total > 0, total, 1.0)), total)
         return root.astype(self.dtype)
@@ -176,6 +176,9 @@ class IndexedSlices:
         (array([2, 3]), array([1]))
         """
         shape = tuple(shape)
+        if math.prod(shape) != self.size:
+            wanted = f"a shape of {self.size} elements for {self.shape}"
+            raise ShapeError(explain("IndexedSlices.reshape", wanted, f"{shape}"))
         rows = math.prod(self.shape[: self.lead])
         if not shape:
             return self.to_dense().reshape(shape)

@@ -8,7 +8,7 @@ only test the engine needs; a parameter is a Tensor that is tracked, not a subcl
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Any, NoReturn, final
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, final
 
 import numpy as np
 
@@ -22,6 +22,15 @@ if TYPE_CHECKING:
 
     from tinygrad_sparse.gradstore import GradStore
     from tinygrad_sparse.tape import Tape
+
+    class Pending(Protocol):
+        """Rows of a parameter that an optimizer has still to move, once they are read."""
+
+        array: Array  # the table as it lies in memory
+
+        def settle(self, rows: Any) -> None:
+            """Bring these rows up to date: int64 ids, a slice of them, or ... for all."""
+
 
 _next_id = itertools.count(1).__next__
 
@@ -82,10 +91,12 @@ class Tensor:
 
     # _node: 0 for a constant, n > 0 for the n-th entry of _tape, -id for a parameter. One integer
     # answers "is it tracked?", "by which entry?" and "is it a leaf?" on the hot path.
-    __slots__ = ("__weakref__", "_data", "_id", "_name", "_node", "_tape", "_version")
+    # _data is unset while rows are pending, so that reading it settles them and nobody else pays.
+    __slots__ = ("__weakref__", "_data", "_id", "_name", "_node", "_pending", "_tape", "_version")
     __array_priority__ = 1000
 
     _data: Array
+    _pending: Pending | None
     _node: int
     _tape: Tape | None
     _version: int
@@ -123,35 +134,35 @@ class Tensor:
 
     @property
     def data(self) -> Array:
-        """The values, as a read-only view."""
+        """The values now, as a read-only view: ask again after an optimizer's step."""
         view = self._data.view()
         view.flags.writeable = False
         return view
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return self._data.shape
+        return self._array().shape
 
     @property
     def ndim(self) -> int:
-        return self._data.ndim
+        return self._array().ndim
 
     @property
     def size(self) -> int:
-        return self._data.size
+        return self._array().size
 
     @property
     def nbytes(self) -> int:
-        return self._data.nbytes
+        return self._array().nbytes
 
     @property
     def dtype(self) -> np.dtype:
-        return self._data.dtype
+        return self._array().dtype
 
     @property
     def device(self) -> str:
         """Where the array lives: ``"cpu"`` or ``"cuda"``."""
-        return adapter_of(self._data).device
+        return adapter_of(self._array()).device
 
     @property
     def requires_grad(self) -> bool:
@@ -222,6 +233,19 @@ class Tensor:
         self._data[...] = values
         self._version += 1
 
+    def _array(self) -> Array:
+        """The array as it lies in memory, rows that are pending as they are: for its shape, say."""
+        pending = pending_of(self)
+        return _held(self) if pending is None else pending.array
+
+    def _leave(self, pending: Pending) -> None:
+        """Some rows are not up to date from now on: whoever reads them settles them first."""
+        self._pending = pending
+        try:
+            del self._data
+        except AttributeError:
+            pass  # others were pending already
+
     # -- behaving like an array --------------------------------------------------------------
 
     def __repr__(self) -> str:
@@ -242,13 +266,34 @@ class Tensor:
         return bool(self._data)
 
     def __float__(self) -> float:
+        self._refuse_to_leave("float")
         return float(self.item())
 
     def __int__(self) -> int:
+        self._refuse_to_leave("int")
         return int(self.item())
 
     def __index__(self) -> int:
         return self._data.__index__()
+
+    def __round__(self, digits: int | None = None) -> float:
+        return round(self.item(), digits)
+
+    def __format__(self, spec: str) -> str:
+        return format(self.item(), spec) if spec else str(self)
+
+    def _refuse_to_leave(self, function: str) -> None:
+        """What Python's or NumPy's functions make of a tracked value has no gradient."""
+        if self._node and _tape.state.tape is not None:
+            raise TapeError(
+                explain(
+                    function,
+                    "a constant inside a Tape block",
+                    f"the tracked {self.name} {self.shape}, whose gradient would be lost",
+                    "use an op of tinygrad_sparse; .item() and .detach() say that no gradient "
+                    "should flow",
+                )
+            )
 
     def __lt__(self, other: Any) -> Array:
         return self._data < unwrap(other)
@@ -271,15 +316,7 @@ class Tensor:
     __hash__ = object.__hash__  # tensors are dictionary keys by identity
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        if self._node and _tape.state.tape is not None:
-            raise TapeError(
-                explain(
-                    "np.asarray",
-                    "a constant inside a Tape block",
-                    f"the tracked {self.name} {self.shape}, whose gradient NumPy would lose",
-                    "use an op of tinygrad_sparse, or .detach() if no gradient should flow here",
-                )
-            )
+        self._refuse_to_leave("np.asarray")
         return np.array(self.data, dtype=dtype, copy=copy)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
@@ -295,6 +332,7 @@ class Tensor:
         refuse_numpy(func.__name__, func.__module__.replace("numpy", "np", 1))
 
     def __dlpack__(self, **kwargs: Any) -> Any:
+        self._refuse_to_leave("from_dlpack")
         return self.numpy().__dlpack__(**kwargs)
 
     def __dlpack_device__(self) -> tuple[int, int]:
@@ -316,7 +354,14 @@ class Tensor:
 
     grad = property(None, _refuse_grad)  # `p.grad = None` too; reading ends in __getattr__
 
-    def __getattr__(self, name: str) -> NoReturn:
+    def __getattr__(self, name: str) -> Any:
+        if name == "_data":
+            pending = self._pending
+            if pending is not None:  # None: another thread has just settled all
+                pending.settle(...)
+                self._data = pending.array
+                self._pending = None
+            return _held(self)
         if name in HABITS:
             raise AttributeError(f"Tensor has no .{name}: {HABITS[name]}.")
         raise AttributeError(f"Tensor has no attribute {name!r}")
@@ -334,14 +379,41 @@ class Tensor:
         raise TypeError("Tensor: pickle is not supported; save x.numpy() with np.save or np.savez")
 
 
+_held = Tensor.__dict__["_data"].__get__  # never calls __getattr__, so it settles nothing
+
+
+def pending_of(x: Tensor) -> Pending | None:
+    """Who has rows of x still to move, if anybody."""
+    try:
+        _held(x)
+    except AttributeError:
+        return x._pending
+    return None
+
+
+def ready(x: Any, rows: Any) -> Any:
+    """`x` for an op that reads these rows alone: they are settled, the other pending ones are not.
+
+    Itself if nothing is pending; else a stand-in that is the same node for the tape.
+    """
+    pending = pending_of(x) if type(x) is Tensor else None
+    if pending is None:
+        return x
+    pending.settle(rows)
+    if _tape.state.tape is not None:
+        _tape.state.tape._adopt(x)
+    stand_in = constant(pending.array)
+    stand_in._node = x._node
+    return stand_in
+
+
 def refuse_numpy(name: str, module: str = "np") -> NoReturn:
     """NumPy's functions would lose the gradient: say what to call instead."""
     ours = _REDUCTIONS.get(name, name)
-    known = hasattr(adapter_of_type(Tensor).xp, ours)
+    known = callable(getattr(adapter_of_type(Tensor).xp, ours, None))
     hint = f"write ops.{ours}" if known else "no op has this name; x.data has the values"
-    raise TypeError(
-        explain(f"{module}.{name}", "arrays", "a Tensor, whose gradient would be lost", hint)
-    )
+    got = "a Tensor, whose gradient would be lost"
+    raise TypeError(explain(f"{module}.{name}", "arrays", got, hint))
 
 
 def unwrap(x: Any) -> Any:
@@ -374,7 +446,7 @@ def tensor(array: Any, *, device: str = "cpu") -> Tensor:
     (2,)
     """
     if type(array) is Tensor:
-        return array.detach()
+        return array.detach().to(device)
     return constant(_own(array, "tensor", "fiub", device))
 
 

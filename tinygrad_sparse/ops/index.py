@@ -20,7 +20,7 @@ from tinygrad_sparse.slices import IndexedSlices, blocks, finer, rows_of
 from tinygrad_sparse.tensor import Tensor
 
 from .given import as_array
-from .rows import _take_at, take
+from .rows import _looked_up, take
 from .shape import broadcast_to, reshape
 from .slicing import ALL, Shape, basic
 
@@ -58,7 +58,7 @@ def getitem(x: Any, index: Any) -> Any:
     while end < len(parts) and type(parts[end]) is int:
         end += 1
     ids, lead = _ids("getitem", parts, end, tuple(x.shape))
-    taken = take(x, ids) if lead == 1 else _take_at(x, ids, lead=lead)
+    taken = take(x, ids) if lead == 1 else _looked_up(x, ids, lead)
     rest = [part for part in parts[end:] if part is not ...]
     return taken if all(part == ALL for part in rest) else basic(taken, [ALL] * ids.ndim + rest)
 
@@ -197,7 +197,7 @@ def _placed_rows(
 
 
 def _placed_vjp(g: Any, out: Any, x: Any, values: Any, ids: Array, *, lead: int) -> Any:
-    return _take_at(g, ids, lead=lead)
+    return _looked_up(g, ids, lead)
 
 
 def _kept_rows(
@@ -236,7 +236,7 @@ def _index_set(xp: Any, x: Array, values: Array, ids: Array, *, lead: int) -> Ar
 
 def _placed(op: str, f: Any, x: Any, index: Any, values: Any, once: bool) -> Any:
     """Call f with x, the index as flat ids, and a row of values for each of them."""
-    x, values = as_array("placed", x), as_array("placed", values)
+    x, values = as_array(op, x), as_array(op, values)
     if not np.can_cast(values.dtype, x.dtype, "same_kind"):
         got = f"{describe(values)} for {describe(x)}"
         raise DtypeError(explain(op, "values that fit the array's dtype", got))

@@ -14,7 +14,7 @@ from tinygrad_sparse.errors import ShapeError, explain
 from tinygrad_sparse.primitive import composite, primitive
 from tinygrad_sparse.rules import members, reindexed
 from tinygrad_sparse.slices import IndexedSlices, rows_of
-from tinygrad_sparse.tensor import Tensor, unwrap
+from tinygrad_sparse.tensor import Tensor, pending_of, ready, unwrap
 
 from .axes import canonical_axis
 from .given import as_array
@@ -50,6 +50,13 @@ def _take_at(xp: Any, x: Array, ids: Array, *, lead: int) -> Array:
     return adapter_of(x).take_rows(x, ids, lead)
 
 
+def _looked_up(x: Any, ids: Array, lead: int) -> Any:
+    """`_take_at` for ids that were checked; of a table at rest it wakes the rows that it reads."""
+    if type(x) is Tensor and pending_of(x) is not None:
+        x = ready(x, ids // math.prod(x.shape[1:lead]))
+    return _take_at(x, ids, lead=lead)
+
+
 @composite(methods=("take",))
 def take(x: Any, ids: Any, axis: int | None = 0) -> Any:
     """Rows of x at `ids`: x (V, \\*row), ids of any rank and integer dtype -> (\\*ids, \\*row).
@@ -63,9 +70,9 @@ def take(x: Any, ids: Any, axis: int | None = 0) -> Any:
     >>> take(np.array([[1.0], [2.0], [3.0]]), [2, 0]).ravel()
     array([3., 1.])
     """
-    shape = x._data.shape if type(x) is Tensor else np.shape(x)
+    shape = x.shape if type(x) is Tensor else np.shape(x)
     if axis == 0 and shape and are_row_ids(ids, shape[0]):  # the short way of most lookups
-        return _take(x, ids.copy())
+        return _take(ready(x, ids), ids.copy())
     x = as_array("take", x)
     if axis is None:
         x, axis, shape = reshape(x, -1), 0, (x.size,)
@@ -76,10 +83,10 @@ def take(x: Any, ids: Any, axis: int | None = 0) -> Any:
     where = f"axis {axis} of {shape}" if axis else f"table {shape}"
     ids = row_ids("take", unwrap(ids), n, f", {where}")
     if axis == 0:
-        return _take(x, ids)
+        return _take(ready(x, ids), ids)
     before = shape[:axis]
     starts = np.arange(math.prod(before)).reshape(before + (1,) * ids.ndim) * n
-    return _take_at(x, starts + ids, lead=axis + 1)
+    return _looked_up(x, starts + ids, axis + 1)
 
 
 def take_along_axis(x: Any, indices: Any, axis: int | None = -1) -> Any:
@@ -117,7 +124,7 @@ def take_along_axis(x: Any, indices: Any, axis: int | None = -1) -> Any:
     for a in range(lead):
         along = (-1,) + (1,) * (lead - 1 - a)
         flat = flat * shape[a] + (ids if a == axis else np.arange(shape[a]).reshape(along))
-    return _take_at(x, flat, lead=lead)
+    return _looked_up(x, flat, lead)
 
 
 def _scatter_rows_rows(

@@ -48,7 +48,7 @@ def _counts(ids: Array, size: int) -> Array:
 
 def _segments(op: str, x: Any, ids: Any, num_segments: int) -> tuple[Any, Array]:
     """x with a row for each id, and the ids in one row, checked."""
-    x = as_array("segments", x)
+    x = as_array(op, x)
     rows = row_ids(op, unwrap(ids), num_segments, f", {num_segments} segments")
     if rows.ndim == 0 or tuple(x.shape[: rows.ndim]) != rows.shape:
         got = f"x {tuple(x.shape)} and ids {rows.shape}"

@@ -16,6 +16,7 @@ from tinygrad_sparse.backend import Array
 from tinygrad_sparse.primitive import primitive
 from tinygrad_sparse.rules import moved, reindexed
 from tinygrad_sparse.slices import IndexedSlices, finer, rows_of
+from tinygrad_sparse.tensor import ready
 
 from .shape import reshape
 
@@ -120,4 +121,4 @@ def basic(x: Any, parts: list[Any]) -> Any:
             index.append(slice(part, part + 1))
     if all(part == ALL for part in index):
         return x if tuple(result) == shape else reshape(x, tuple(result))
-    return slice_(x, index=tuple(index), shape=tuple(result))
+    return slice_(ready(x, index[0]), index=tuple(index), shape=tuple(result))

@@ -60,7 +60,7 @@ def clip_grad_rows(grads: GradStore, max_norm: float) -> GradStore:
 
     def clip(values: Gradient) -> Gradient:
         axes = tuple(range(1, len(values.shape)))
-        lengths = ops.sqrt(ops.sum(values * values, axes, True))
+        lengths = ops.vector_norm(values, axes, True) if axes else ops.absolute(values)
         return values * (max_norm / ops.maximum(lengths, max_norm))
 
     return grads.map(lambda g: map_rows(g, clip))

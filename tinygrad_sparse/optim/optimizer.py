@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from numbers import Integral, Real
+from collections.abc import Callable, Iterable
+from numbers import Real
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from tinygrad_sparse.backend import adapter_of, describe
 from tinygrad_sparse.errors import (
     CheckpointError,
     DtypeError,
@@ -20,73 +19,112 @@ from tinygrad_sparse.errors import (
     explain,
 )
 from tinygrad_sparse.gradstore import GradStore
-from tinygrad_sparse.slices import is_sparse, parts_of
-from tinygrad_sparse.tensor import HABITS, Tensor, unwrap
+from tinygrad_sparse.slices import finer, is_sparse, touched
+from tinygrad_sparse.tensor import HABITS, Tensor, pending_of, unwrap
+
+from .rule import Rule
+from .state import State, refuse_rows
+
+MEANINGS = ("exact", "lazy")
+COMMON = {"sparse": "exact", "maximize": False, "master": False, "count": "all"}
+KEYS = ("groups", "calls", "steps", "slots", "rows", "leads", "counts", "memory")
 
 
-class Rule(NamedTuple):
-    """An optimizer's formula: ``formula(p, g, *slots, **hyper) -> (p, *slots)``, on rows."""
+class _Update(NamedTuple):
+    """All that a step will write for one parameter."""
 
-    formula: Callable[..., tuple[Any, ...]]
-    slots: tuple[str, ...]
-    still: bool  # a zero gradient moves nothing, so updating the touched rows alone is exact
-
-
-def rule(*, slots: Sequence[str] = (), still: bool) -> Callable[[Callable[..., Any]], Rule]:
-    """Declare a formula. `slots` names its state, one value an element, starting at zero.
-
-    A formula whose hyper-parameters include `step` gets the parameter's step count, from 1.
-    """
-    return lambda formula: Rule(formula, tuple(slots), still)
+    p: Tensor
+    state: State
+    rows: Any
+    places: Any
+    new: list[Any]
+    carry: Any  # the step as History wants it, under the exact meaning
+    counts: Any
+    memory: Any
 
 
 class Optimizer:
-    """Applies `rule` to the parameters that a GradStore has a gradient for, and to those alone.
+    """Applies a rule to the parameters that a GradStore has a gradient for, and to those alone.
 
-    `params` is parameters, or dicts ``{"params": [...], "lr": ...}`` for groups with their own
-    settings. `step` costs the touched rows: not the table, not the number of parameters.
+    `params` is parameters, or dicts ``{"params": [...], "lr": ...}`` for groups with settings of
+    their own. `rule` is a Rule, or a function that picks one by a group's settings. A setting may
+    be a function of the number of the step, from 1: a schedule.
+
+    ``sparse="exact"``, the default, means what the rule means on dense gradients; rows that rest
+    are caught up when they are read. ``sparse="lazy"`` moves the touched rows only. Either way
+    `step` costs the touched rows: not the table, not the number of parameters.
+
+    ``maximize=True`` goes uphill. ``master=True`` keeps a float32 copy of float16 parameters and
+    rounds only what is read. ``count="row"`` (lazy only) gives each row its own step count, for
+    bias corrections.
     """
 
-    def __init__(self, rule: Rule, params: Iterable[Any], **defaults: Any) -> None:
-        self.rule = rule
+    def __init__(
+        self,
+        rule: Rule | Callable[[dict[str, Any]], Rule],
+        params: Iterable[Any],
+        **defaults: Any,
+    ) -> None:
+        self._choose: Callable[[dict[str, Any]], Rule]
+        self._choose = (lambda settings: rule) if isinstance(rule, Rule) else rule
+        self._defaults = {**COMMON, **defaults}
         self.groups: list[dict[str, Any]] = []
         self._home: dict[int, tuple[Tensor, dict[str, Any]]] = {}
-        name = type(self).__name__
-        for entry in _as_groups(name, params):
-            unknown = set(entry) - set(defaults) - {"params"}
-            if unknown or "params" not in entry:
-                what = f"unknown settings {sorted(unknown)}" if unknown else "no 'params'"
-                raise TypeError(f"{name}: a group with {what}")
-            own = entry["params"]
-            group = {**defaults, **entry, "params": [own] if type(own) is Tensor else list(own)}
-            _check_settings(name, group)
-            self.groups.append(group)
-            for p in group["params"]:
-                if type(p) is not Tensor or p._node >= 0:
-                    got = f"{p.name} {p.shape}" if type(p) is Tensor else type(p).__name__
-                    raise TapeError(explain(name, "parameters made by ts.parameter", got))
-                if p.id in self._home:
-                    raise TapeError(explain(name, "each parameter once", f"{p.name} twice"))
-                self._home[p.id] = (p, group)
+        self._states: dict[int, State] = {}
+        self.calls = 0  # steps taken: what schedules go by
+        for entry in _as_groups(type(self).__name__, params):
+            self.add_group(entry)
         if not self._home:
-            raise ShapeError(explain(name, "at least one parameter", "none"))
-        self._slots: dict[int, list[np.ndarray]] = {}
-        self._steps: dict[int, int] = {}
+            raise ShapeError(explain(type(self).__name__, "at least one parameter", "none"))
+        self.rule = self._choose(self.groups[0])
+
+    def add_group(self, entry: dict[str, Any]) -> None:
+        """More parameters, with settings of their own where `entry` has them."""
+        name = type(self).__name__
+        entry = self._translated(entry)
+        unknown = set(entry) - set(self._defaults) - {"params"}
+        if unknown or "params" not in entry:
+            what = f"unknown settings {sorted(unknown)}" if unknown else "no 'params'"
+            raise TypeError(f"{name}: a group with {what}")
+        params = entry["params"]
+        group = {**self._defaults, **entry}
+        group["params"] = [params] if type(params) is Tensor else list(params)
+        _check_settings(name, group)
+        for p in group["params"]:
+            if type(p) is not Tensor or p._node >= 0:
+                got = f"{p.name} {p.shape}" if type(p) is Tensor else type(p).__name__
+                raise TapeError(explain(name, "parameters made by ts.parameter", got))
+        ids = [p.id for p in group["params"]]
+        for p in group["params"]:
+            if p.id in self._home or ids.count(p.id) > 1:
+                raise TapeError(explain(name, "each parameter once", f"{p.name} twice"))
+        self.groups.append(group)
+        self._home.update({p.id: (p, group) for p in group["params"]})
+
+    def _translated(self, entry: dict[str, Any]) -> dict[str, Any]:
+        """A group's settings under the names that formulas use."""
+        entry = dict(entry)
+        if "betas" in entry and "beta1" in self._defaults:
+            entry["beta1"], entry["beta2"] = entry.pop("betas")
+        return entry
 
     @property
-    def lr(self) -> float:
+    def lr(self) -> Any:
         """The learning rate of the first group; setting it sets it for all groups."""
         return self.groups[0]["lr"]
 
     @lr.setter
-    def lr(self, value: float) -> None:
+    def lr(self, value: Any) -> None:
         for group in self.groups:
             group["lr"] = value
 
-    def step(self, grads: GradStore) -> None:
+    # -- stepping ----------------------------------------------------------------------------
+
+    def step(self, grads: GradStore, *, error_if_nonfinite: bool = False) -> None:
         """Update the parameters in `grads` that are this optimizer's; the others are left alone.
 
-        Everything is computed before anything is written: an error leaves all as it was.
+        Everything is computed before anything is written: an error leaves all as it was. With
+        `error_if_nonfinite`, so does a step that would write an infinity or a NaN.
         """
         if type(grads) is not GradStore:
             got = type(grads).__name__
@@ -99,100 +137,290 @@ class Optimizer:
             for id in grads.get_ids()
             if id in self._home
         ]
-        for p, slots, count, write in updates:
-            self._slots[p.id] = slots
-            self._steps[p.id] = count
-            write()
-            p._version += 1
+        if error_if_nonfinite:
+            for update in updates:
+                self._refuse_nonfinite(update)
+        self.calls += 1
+        for update in updates:
+            self._commit(update)
 
-    def _plan(self, p: Tensor, group: dict[str, Any], g: Any) -> tuple[Any, ...]:
-        if group.get("sparse") == "exact" and is_sparse(g) and not self.rule.still:
+    def _plan(self, p: Tensor, group: dict[str, Any], g: Any) -> _Update:
+        """What a step would write. What it does do, settling rows, changes no value."""
+        settings = {
+            k: v(self.calls + 1) if callable(v) else v for k, v in group.items() if k != "params"
+        }
+        sparse = is_sparse(g)
+        state = self._state(p, settings, sparse)
+        rule = state.rule
+        exact = settings["sparse"] == "exact" and not rule.still
+        if exact and sparse and rule.rest is None:
+            raise refuse_rows(type(self).__name__, rule, p)
+        if sparse:
+            if g.lead > state.lead:
+                state.settle(...)
+                state.refine(g.lead)
+            g = finer(g, state.lead)
+        rows, values = touched(g)
+        values = unwrap(values)
+        if rows is ...:
+            values = values.reshape(state.flat.shape)
+        if settings["maximize"]:
+            values = -values
+        step: Any = state.steps + 1
+        hyper, memory = rule.hyper(settings, step, state.memory)
+        carry = None
+        if exact and sparse:
+            carry = self._carry(p, state, hyper)
+        else:
+            self._let_none_rest(p, state)
+        self._settle_others(p, state, rows)
+        if rows is ...:
+            state.grow_full()
+        elif exact:
+            state.settle_flat(rows)
+        places = state.places(rows)
+        counts = None
+        if settings["count"] == "row":
+            counts = self._counts(state, places) + 1
+            shape = (len(counts), *(1,) * (values.ndim - 1))
+            if "step" in hyper:
+                hyper["step"] = counts.reshape(shape).astype(np.float64)
+        if p._version != state.version and settings["master"]:
+            state.read_again()
+        new = state.new_rows(places, rows, values, hyper)
+        self._check_shapes(state, values, new)
+        return _Update(p, state, rows, places, new, carry, counts, memory)
+
+    def _state(self, p: Tensor, settings: dict[str, Any], sparse: bool) -> State:
+        rule = self._choose(settings)
+        state = self._states.get(p.id)
+        if state is None:
+            state = State(rule, p._array(), settings, sparse)
+            state.version = p._version
+            return state
+        if state.rule is not rule or ("master" in state.names) != settings["master"]:
+            self._let_none_rest(p, state)
+            state = state.under(rule, settings)
+            self._states[p.id] = state
+        return state
+
+    def _carry(self, p: Tensor, state: State, hyper: dict[str, Any]) -> Any:
+        """This step as a step at rest, for the rows that it will leave behind."""
+        fresh = state.history is None
+        state.remember()
+        history = state.history
+        assert history is not None
+        with np.errstate(all="ignore"):
+            carry, kept = history.rest.one(hyper)
+        if np.isnan(carry).any():
+            if fresh:
+                state.forget()
             raise SparsityError(
                 explain(
                     f"{type(self).__name__}(sparse='exact')",
-                    "a dense gradient",
-                    f"a row-sparse one for {p.name} {p.shape}",
-                    "sparse='lazy' moves the touched rows only; grads.to_dense() pays for all rows",
+                    "settings under which a zero gradient moves a row by a finite amount",
+                    f"{hyper} for {p.name} {p.shape}",
+                    "eps > 0 and beta2 > 0",
                 )
             )
-        slots = self._slots.get(p.id)
-        if slots is None:
-            xp, dtype = adapter_of(p._data).xp, _slot_dtype(p)
-            slots = [xp.zeros_like(p._data, dtype=dtype) for _ in self.rule.slots]
-        count = self._steps.get(p.id, 0) + 1
-        hyper = {k: v for k, v in group.items() if k not in ("params", "sparse")}
-        if "step" in hyper:
-            hyper["step"] = count
-        rows, values = parts_of(g)
-        arrays = [p._data, *slots]
-        if rows is not ... and g.lead > 1:  # the row axes as one: views, for these are contiguous
-            lead = math.prod(p.shape[: g.lead])
-            arrays = [a.reshape((lead, *a.shape[g.lead :])) for a in arrays]
-        write = adapter_of(p._data).plan_update(
-            self.rule.formula, rows, unwrap(values), arrays[0], arrays[1:], hyper
-        )
-        return p, slots, count, write
+        state.expect(carry)
+        if state.outgrown():
+            state.restart()
+        return carry, kept
+
+    @staticmethod
+    def _let_none_rest(p: Tensor, state: State) -> None:
+        if state.history is not None:
+            if pending_of(p) is state:
+                p._data  # noqa: B018  reading settles
+            state.settle(...)
+            state.forget()
+
+    @staticmethod
+    def _settle_others(p: Tensor, state: State, rows: Any) -> None:
+        """Rows that another optimizer left behind take its missed steps first."""
+        other = pending_of(p)
+        if other is None or other is state:
+            return
+        if rows is ... or state.moving or state.lead != 1:
+            p._data  # noqa: B018
+        else:
+            other.settle(rows)
+
+    @staticmethod
+    def _counts(state: State, places: Any) -> Any:
+        if state.counts is None:
+            size = len(state.flat) if state.index is None else len(state.ids)
+            state.counts = state.xp.full(size, 0, np.int32)
+            state.counts[: state.taken()] = state.steps
+        return state.counts[places]
+
+    def _check_shapes(self, state: State, g: Any, new: list[Any]) -> None:
+        """A formula of one's own may give too little: said before anything is written."""
+        name = state.rule.formula.__name__
+        wanted = 1 + len(state.slots)
+        row = state.flat.shape[1:]
+        shapes = [(len(g), *row)]
+        shapes += [(len(g), *state._row(slot)) for slot in state.names]
+        got = [np.shape(a) for a in new]
+        if got != shapes:
+            raise ShapeError(explain(name, f"{wanted} results, {shapes}", f"{got}"))
+
+    def _refuse_nonfinite(self, update: _Update) -> None:
+        for name, values in zip(("p", *update.state.names), update.new, strict=True):
+            finite = update.state.xp.isfinite(values.astype(update.state.wide, copy=False))
+            if not finite.all():
+                where = "" if update.rows is ... else " in the rows touched"
+                raise TinygradSparseError(
+                    explain(
+                        "step", "finite values",
+                        f"{int((~finite).sum())} others in the new {name} of {update.p.name} "
+                        f"{update.p.shape}{where}",
+                        "nothing was changed; skip this step, or look for the cause",
+                    )
+                )  # fmt: skip
+
+    def _commit(self, update: _Update) -> None:
+        p, state = update.p, update.state
+        state.write(update.places, update.rows, update.new)
+        state.steps += 1
+        state.memory = update.memory
+        if update.counts is not None:
+            assert state.counts is not None
+            state.counts[update.places] = update.counts
+        if update.carry is not None:
+            assert state.history is not None and state.stamps is not None
+            state.history.push(*update.carry)
+            state.stamps[update.places] = state.steps
+            if state.moving:
+                p._leave(state)
+        self._states[p.id] = state
+        p._version += 1
+        state.version = p._version
 
     def __getattr__(self, name: str) -> NoReturn:
         what = f": {HABITS[name]}." if name in HABITS else ""
         raise AttributeError(f"{type(self).__name__} has no .{name}{what}")
 
+    def flush(self) -> None:
+        """Bring every row of every parameter up to date now."""
+        for id, state in self._states.items():
+            p = self._home[id][0]
+            if pending_of(p) is state:
+                p._data  # noqa: B018
+            state.settle(...)
+
     # -- state -------------------------------------------------------------------------------
 
     def state_bytes(self) -> int:
-        """Bytes of optimizer state held now."""
-        return sum(s.nbytes for slots in self._slots.values() for s in slots)
+        """Bytes of optimizer state held now: slots, stamps and histories."""
+        return sum(state.nbytes for state in self._states.values())
 
     def state_dict(self) -> dict[str, Any]:
-        """Settings, step counts and state, by the order in which parameters were given."""
+        """Settings, step counts and state, by the order in which parameters were given.
+
+        Brings all rows up to date first, so that parameters saved before or after agree with it.
+        Where `rows` has ids, the slots hold those rows only. Schedules are saved as `calls`, the
+        number of steps they have seen.
+        """
+        self.flush()
+        states = [self._states.get(id) for id in self._home]
         return {
-            "groups": [{k: v for k, v in g.items() if k != "params"} for g in self.groups],
-            "steps": [self._steps.get(id, 0) for id in self._home],
-            "slots": [[s.copy() for s in self._slots.get(id, [])] for id in self._home],
+            "groups": [
+                {k: v for k, v in g.items() if k != "params" and not callable(v)}
+                for g in self.groups
+            ],
+            "calls": self.calls,
+            "steps": [s.steps if s else 0 for s in states],
+            "slots": [s.saved() if s else [] for s in states],
+            "rows": [s.ids[: s.used].copy() if s and s.index is not None else None for s in states],
+            "leads": [s.lead if s else 0 for s in states],
+            "counts": [
+                s.counts[: s.taken()].copy() if s and s.counts is not None else None for s in states
+            ],
+            "memory": [dict(s.memory) if s else {} for s in states],
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from `state_dict`'s answer. Checks everything before it changes anything."""
+        """Go on from `state_dict`'s answer, bit for bit. Checks everything before any change."""
         name = type(self).__name__
-        if not isinstance(state, dict) or set(state) != {"groups", "steps", "slots"}:
+        if not isinstance(state, dict) or set(state) != set(KEYS):
             got = f"{sorted(state)}" if isinstance(state, dict) else type(state).__name__
-            raise CheckpointError(explain(name, "groups, steps and slots", got))
-        lists = [state[key] for key in ("groups", "steps", "slots")]
+            raise CheckpointError(explain(name, ", ".join(KEYS), got))
+        groups = self._checked_groups(state)
+        states = {}
+        for i, (id, (p, _)) in enumerate(self._home.items()):
+            group = next(g for g in groups if any(q is p for q in g["params"]))
+            one = {key: state[key][i] for key in KEYS[2:]}
+            loaded = self._loaded(p, group, one)
+            if loaded is not None:
+                states[id] = loaded
+        self.flush()  # what the old state still owes
+        for group, new in zip(self.groups, groups, strict=True):
+            group.update(new)
+        self._states = states
+        self.calls = int(state["calls"])
+        for id, loaded in states.items():
+            loaded.version = self._home[id][0]._version
+
+    def _checked_groups(self, state: dict[str, Any]) -> list[dict[str, Any]]:
+        name = type(self).__name__
+        lists = [state[key] for key in ("groups", *KEYS[2:])]
         lists += lists[2] if isinstance(lists[2], (list, tuple)) else []
-        if not all(isinstance(given, (list, tuple)) for given in lists):
+        if not all(isinstance(one, (list, tuple)) for one in lists):
             raise CheckpointError(explain(name, "lists", f"{[type(x).__name__ for x in lists]}"))
-        lengths = tuple(map(len, lists[:3]))
-        if lengths != (len(self.groups), len(self._home), len(self._home)):
-            got = f"{lengths[0]} groups, {lengths[1]} steps and {lengths[2]} slots"
+        lists = lists[: len(KEYS) - 1]
+        if len(lists[0]) != len(self.groups) or any(len(x) != len(self._home) for x in lists[1:]):
+            sizes = ", ".join(f"{len(x)} {key}" for key, x in zip(KEYS[2:], lists[1:], strict=True))
+            got = f"{len(lists[0])} groups, {sizes}"
             wanted = f"{len(self.groups)} groups and {len(self._home)} parameters"
             raise CheckpointError(explain(name, wanted, got))
-        for group, settings in zip(self.groups, state["groups"], strict=True):
-            names = sorted(set(group) - {"params"})
-            if not isinstance(settings, dict) or sorted(settings) != names:
-                raise CheckpointError(explain(name, f"the settings {names}", f"{settings}"))
+        if type(state["calls"]) is not int or state["calls"] < 0:
+            raise CheckpointError(explain(name, "a number of calls", repr(state["calls"])))
+        groups = []
+        for group, saved in zip(self.groups, state["groups"], strict=True):
+            own = sorted(k for k, v in group.items() if k != "params" and not callable(v))
+            named = isinstance(saved, dict) and set(own) <= set(saved) <= set(group) - {"params"}
+            if not named:
+                raise CheckpointError(explain(name, f"the settings {own}", repr(saved)))
+            new = {**group, **{key: saved[key] for key in own}}
             try:
-                _check_settings(name, settings)
+                _check_settings(name, new)
             except TinygradSparseError as error:
                 raise CheckpointError(str(error)) from error
-        steps: dict[int, int] = {}
-        slots: dict[int, list[np.ndarray]] = {}
-        for (p, _), step, given in zip(
-            self._home.values(), state["steps"], state["slots"], strict=True
-        ):
-            if not isinstance(step, Integral) or step < 0:
-                raise CheckpointError(explain(name, f"a step count of {p.name}", repr(step)))
-            arrays = [np.array(s) for s in given]
-            count, dtype = len(self.rule.slots) if step else 0, _slot_dtype(p)
-            if len(arrays) != count or any(s.shape != p.shape or s.dtype != dtype for s in arrays):
-                got = ", ".join(map(describe, arrays)) or "none"
-                raise CheckpointError(
-                    explain(name, f"{count} slots {dtype} {p.shape} for {p.name}, step {step}", got)
-                )
-            if step:
-                steps[p.id], slots[p.id] = int(step), arrays
-        for group, settings in zip(self.groups, state["groups"], strict=True):
-            group.update(settings)
-        self._steps, self._slots = steps, slots
+            groups.append(new)
+        return groups
+
+    def _loaded(self, p: Tensor, group: dict[str, Any], one: dict[str, Any]) -> State | None:
+        """A State of what was saved for one parameter; None where it was never stepped."""
+        name, steps = type(self).__name__, one["steps"]
+        if type(steps) is not int or steps < 0:
+            raise CheckpointError(explain(name, f"a step count of {p.name}", repr(steps)))
+        if not steps:
+            if len(one["slots"]):
+                raise CheckpointError(explain(name, f"no slots for {p.name}, step 0", "some"))
+            return None
+        settings = {k: v(self.calls + 1) if callable(v) else v for k, v in group.items()}
+        rows, counts, lead = one["rows"], one["counts"], one["leads"]
+        if not isinstance(lead, int) or not min(1, p.ndim) <= lead <= p.ndim:
+            raise CheckpointError(explain(name, f"rows of {p.name}'s first axes", repr(lead)))
+        state = State(self._choose(settings), p._array(), settings, sparse=rows is not None)
+        state.refine(lead)
+        size = len(state.flat) if rows is None else len(rows)
+        wanted = [(state.wide, state.saved_shape(slot, size)) for slot in state.names]
+        wanted += [] if rows is None else [(np.dtype(np.int64), (size,))]
+        wanted += [] if counts is None else [(np.dtype(np.int32), (size,))]
+        given = [*one["slots"]]
+        given += [a for a in (rows, counts) if a is not None]
+        arrays = [np.asarray(a) for a in given]
+        if [(a.dtype, a.shape) for a in arrays] != wanted:
+            shown = ", ".join(f"{a.dtype} {a.shape}" for a in arrays) or "none"
+            expected = ", ".join(f"{dtype} {shape}" for dtype, shape in wanted) or "none"
+            raise CheckpointError(
+                explain(name, f"slots {expected} for {p.name}, step {steps}", shown)
+            )
+        state.load(steps, arrays, rows is not None, counts is not None, dict(one["memory"]))
+        return state
 
 
 def _as_groups(name: str, params: Any) -> list[dict[str, Any]]:
@@ -211,12 +439,16 @@ def _as_groups(name: str, params: Any) -> list[dict[str, Any]]:
 def _check_settings(name: str, settings: dict[str, Any]) -> None:
     for key, value in settings.items():
         if key == "sparse":
-            if value not in ("exact", "lazy"):
+            if value not in MEANINGS:
                 raise SparsityError(explain(name, "sparse='exact' or 'lazy'", repr(value)))
-        elif key != "params" and not isinstance(value, Real):
+        elif key == "count":
+            if value not in ("all", "row"):
+                raise SparsityError(explain(name, "count='all' or 'row'", repr(value)))
+        elif key != "params" and not isinstance(value, Real) and not callable(value):
             raise DtypeError(explain(name, f"a number for {key}", repr(value)))
-
-
-def _slot_dtype(p: Tensor) -> np.dtype:
-    """float16 parameters keep float32 state: sums of squares would overflow, or round to 0."""
-    return np.promote_types(p.dtype, np.float32)
+        elif key == "lr" and not callable(value) and not 0.0 <= value < math.inf:
+            hint = "maximize=True goes uphill"
+            raise TinygradSparseError(explain(name, "lr >= 0", repr(value), hint))
+    if settings["count"] == "row" and settings["sparse"] == "exact":
+        hint = "exact means what a dense run does, which counts all steps; sparse='lazy' may not"
+        raise SparsityError(explain(name, "count='all' with sparse='exact'", "'row'", hint))

@@ -1,17 +1,19 @@
-"""The formulas, simplest first, and the classes that name their settings. Floor 5.
+"""The formulas, simplest first. Floor 5.
 
 A formula is written once, with NumPy's ufunc names, for rows or for single numbers: an adapter may
-compile the same function. It returns new values and writes nothing.
+compile the same function. It returns new values and writes nothing. Settings are plain numbers, so
+`if weight_decay` costs nothing per element and saves a pass over the rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
 from typing import Any
 
 import numpy as np
 
-from .optimizer import Optimizer, rule
+from .rest import linear, quotient
+from .rule import Memory, rule
 
 
 @rule(still=True)
@@ -20,14 +22,127 @@ def sgd(p: Any, g: Any, *, lr: float) -> tuple[Any, ...]:
     return (p - lr * g,)
 
 
-@rule(slots=("square_sum",), still=True)
-def adagrad(p: Any, g: Any, square_sum: Any, *, lr: float, eps: float) -> tuple[Any, ...]:
-    """h += g²;  p -= lr · g / (√h + ε).   Duchi, Hazan & Singer, 2011."""
+@rule(rest=linear)
+def sgd_decay(p: Any, g: Any, *, lr: float, weight_decay: float) -> tuple[Any, ...]:
+    """p -= lr · (g + λp)."""
+    return (p - lr * (g + weight_decay * p),)
+
+
+@rule(slots=("velocity",), rest=linear)
+def momentum(
+    p: Any, g: Any, velocity: Any, *, lr: float, momentum: float, dampening: float,
+    nesterov: bool, weight_decay: float, step: int,
+) -> tuple[Any, ...]:  # fmt: skip
+    """b = μb + (1-δ)(g + λp), undamped at the first step;  p -= lr · b.   Polyak, 1964.
+
+    Nesterov: p -= lr · (g + λp + μb).   Sutskever, Martens, Dahl & Hinton, 2013.
+    """
+    if weight_decay != 0.0:
+        g = g + weight_decay * p
+    fresh = 1.0 - dampening if step > 1 else 1.0
+    velocity = momentum * velocity + fresh * g
+    if nesterov:
+        g = g + momentum * velocity
+    else:
+        g = velocity
+    return p - lr * g, velocity
+
+
+@rule(slots=("square_sum",), still=True, start={"square_sum": "initial"})
+def adagrad(
+    p: Any, g: Any, square_sum: Any, *, lr: float, eps: float, lr_decay: float = 0.0, step: int = 1
+) -> tuple[Any, ...]:
+    """h += g²;  p -= lr · g / (√h + ε).   Duchi, Hazan & Singer, 2011.
+
+    With a decay η of the learning rate, lr / (1 + (t-1)η) in its place.
+    """
     square_sum = square_sum + g * g
+    return p - lr / (1.0 + (step - 1) * lr_decay) * g / (np.sqrt(square_sum) + eps), square_sum
+
+
+@rule(slots=("square_sum",), start={"square_sum": "initial"})
+def adagrad_decay(
+    p: Any, g: Any, square_sum: Any, *, lr: float, eps: float, lr_decay: float,
+    weight_decay: float, step: int,
+) -> tuple[Any, ...]:  # fmt: skip
+    """Adagrad on g + λp."""
+    g = g + weight_decay * p
+    square_sum = square_sum + g * g
+    return p - lr / (1.0 + (step - 1) * lr_decay) * g / (np.sqrt(square_sum) + eps), square_sum
+
+
+@rule(slots=("square_sum",), still=True, per_row=("square_sum",), start={"square_sum": "initial"})
+def rowwise_adagrad(p: Any, g: Any, square_sum: Any, *, lr: float, eps: float) -> tuple[Any, ...]:
+    """h += mean of g² over the row;  p -= lr · g / (√h + ε).   As in DLRM: Naumov et al., 2019."""
+    axes = tuple(range(1, g.ndim))
+    d = max(1, math.prod(g.shape[1:]))
+    square_sum = square_sum + (g * g).sum(axis=axes, keepdims=True) / d
     return p - lr * g / (np.sqrt(square_sum) + eps), square_sum
 
 
-@rule(slots=("m", "v"), still=False)
+@rule(slots=("square_mean",), rest=linear)
+def rmsprop(
+    p: Any, g: Any, square_mean: Any, *, lr: float, alpha: float, eps: float
+) -> tuple[Any, ...]:
+    """v = αv + (1-α)g²;  p -= lr · g / (√v + ε).   Tieleman & Hinton, 2012."""
+    square_mean = alpha * square_mean + (1.0 - alpha) * (g * g)
+    return p - lr * g / (np.sqrt(square_mean) + eps), square_mean
+
+
+@rule(slots=("square_mean", "mean", "velocity"), rest=linear)
+def rmsprop_momentum(
+    p: Any, g: Any, square_mean: Any, mean: Any, velocity: Any, *, lr: float, alpha: float,
+    eps: float, momentum: float, centered: bool,
+) -> tuple[Any, ...]:  # fmt: skip
+    """b = μb + g / (√v + ε);  p -= lr · b;  centered: v less the square of the mean of g.
+
+    Graves, 2013.
+    """
+    square_mean = alpha * square_mean + (1.0 - alpha) * (g * g)
+    variance = square_mean
+    if centered:
+        mean = alpha * mean + (1.0 - alpha) * g
+        variance = np.maximum(square_mean - mean * mean, 0.0)
+    velocity = momentum * velocity + g / (np.sqrt(variance) + eps)
+    return p - lr * velocity, square_mean, mean, velocity
+
+
+@rule(slots=("square_mean", "square_step"), rest=linear)
+def adadelta(
+    p: Any, g: Any, square_mean: Any, square_step: Any, *, lr: float, rho: float, eps: float
+) -> tuple[Any, ...]:
+    """v = ρv + (1-ρ)g²;  Δ = √(u + ε) / √(v + ε) · g;  u = ρu + (1-ρ)Δ²;  p -= lr · Δ.
+
+    Zeiler, 2012.
+    """
+    square_mean = rho * square_mean + (1.0 - rho) * (g * g)
+    move = np.sqrt(square_step + eps) / np.sqrt(square_mean + eps) * g
+    square_step = rho * square_step + (1.0 - rho) * (move * move)
+    return p - lr * move, square_mean, square_step
+
+
+@rule(slots=("z", "n"), still=True)
+def ftrl(
+    p: Any, g: Any, z: Any, n: Any, *, lr: float, beta: float, l1: float, l2: float
+) -> tuple[Any, ...]:
+    """σ = (√(n+g²) - √n) / lr;  z += g - σp;  n += g²;  p = -(z - sign(z)λ₁) / ((β+√n)/lr + λ₂),
+    or 0 where |z| ≤ λ₁.   McMahan et al., 2013, algorithm 1: elements without gradient wait.
+    """
+    square = n + g * g
+    z = z + g - (np.sqrt(square) - np.sqrt(n)) / lr * p
+    shrunk = np.sign(z) * np.maximum(np.abs(z) - l1, 0.0)
+    new = -shrunk / ((beta + np.sqrt(square)) / lr + l2)
+    return np.where(g == 0.0, p, new), z, square
+
+
+def _adam_terms(hyper: Any) -> tuple[float, float, float]:
+    """Adam at a zero gradient: p -= lr/(1-β₁ᵗ) · m / (√v / √(1-β₂ᵗ) + ε)."""
+    step = hyper["step"]
+    weight = hyper["lr"] / (1.0 - hyper["beta1"] ** step)
+    return weight, (1.0 - hyper["beta2"] ** step) ** 0.5, hyper["eps"]
+
+
+@rule(slots=("m", "v"), rest=quotient("m", "v", _adam_terms))
 def adam(
     p: Any, g: Any, m: Any, v: Any, *, lr: float, beta1: float, beta2: float, eps: float, step: int
 ) -> tuple[Any, ...]:
@@ -41,49 +156,90 @@ def adam(
     return p - unbiased * m / (np.sqrt(v / (1.0 - beta2**step)) + eps), m, v
 
 
-class SGD(Optimizer):
-    """Stochastic gradient descent: ``p -= lr · g`` (Robbins & Monro, 1951).
+@rule(slots=("m", "v"), rest=quotient("m", "v", _adam_terms))
+def adamw(
+    p: Any, g: Any, m: Any, v: Any, *, lr: float, beta1: float, beta2: float, eps: float,
+    weight_decay: float, step: int,
+) -> tuple[Any, ...]:  # fmt: skip
+    """Adam after p *= 1 - lr · λ.   Loshchilov & Hutter, 2019."""
+    m = beta1 * m + (1.0 - beta1) * g
+    v = beta2 * v + (1.0 - beta2) * (g * g)
+    unbiased = lr / (1.0 - beta1**step)
+    kept = (1.0 - lr * weight_decay) * p
+    return kept - unbiased * m / (np.sqrt(v / (1.0 - beta2**step)) + eps), m, v
 
-    >>> import tinygrad_sparse as ts
-    >>> W = ts.parameter(np.ones((4, 1)))
-    >>> opt = SGD([W], lr=0.5)
-    >>> with ts.Tape() as tape:
-    ...     loss = W[[1, 1, 3]].sum()
-    >>> opt.step(tape.backward(loss))
-    >>> W.data.ravel()
-    array([1. , 0. , 1. , 0.5])
+
+@rule(slots=("m", "v"))
+def adam_l2(
+    p: Any, g: Any, m: Any, v: Any, *, lr: float, beta1: float, beta2: float, eps: float,
+    weight_decay: float, step: int,
+) -> tuple[Any, ...]:  # fmt: skip
+    """Adam on g + λp.
+
+    The decay goes through the quotient, so a row at rest follows no closed form.
     """
-
-    def __init__(self, params: Iterable[Any], lr: float) -> None:
-        super().__init__(sgd, params, lr=lr)
-
-
-class Adagrad(Optimizer):
-    """Steps scaled by the root of the sum of squared gradients (Duchi, Hazan & Singer, 2011)."""
-
-    def __init__(self, params: Iterable[Any], lr: float = 0.01, eps: float = 1e-10) -> None:
-        super().__init__(adagrad, params, lr=lr, eps=eps)
+    g = g + weight_decay * p
+    m = beta1 * m + (1.0 - beta1) * g
+    v = beta2 * v + (1.0 - beta2) * (g * g)
+    unbiased = lr / (1.0 - beta1**step)
+    return p - unbiased * m / (np.sqrt(v / (1.0 - beta2**step)) + eps), m, v
 
 
-class Adam(Optimizer):
-    """Adam (Kingma & Ba, 2015).
+@rule(slots=("m", "v", "v_max"), rest=quotient("m", "v_max", _adam_terms))
+def amsgrad(
+    p: Any, g: Any, m: Any, v: Any, v_max: Any, *, lr: float, beta1: float, beta2: float,
+    eps: float, weight_decay: float, step: int,
+) -> tuple[Any, ...]:  # fmt: skip
+    """AdamW with the largest v so far in place of v.   Reddi, Kale & Kumar, 2018."""
+    m = beta1 * m + (1.0 - beta1) * g
+    v = beta2 * v + (1.0 - beta2) * (g * g)
+    v_max = np.maximum(v_max, v)
+    unbiased = lr / (1.0 - beta1**step)
+    kept = (1.0 - lr * weight_decay) * p
+    return kept - unbiased * m / (np.sqrt(v_max / (1.0 - beta2**step)) + eps), m, v, v_max
 
-    A zero gradient still moves a row under Adam. ``sparse="exact"``, the default, means what a
-    dense run means; it takes dense gradients only so far and raises SparsityError for row-sparse
-    ones. ``sparse="lazy"`` moves the touched rows only, with the parameter's own step count in the
-    bias correction: what PyTorch's SparseAdam does.
+
+@rule(slots=("m", "v", "v_max"))
+def amsgrad_l2(
+    p: Any, g: Any, m: Any, v: Any, v_max: Any, *, lr: float, beta1: float, beta2: float,
+    eps: float, weight_decay: float, step: int,
+) -> tuple[Any, ...]:  # fmt: skip
+    """AMSGrad on g + λp."""
+    g = g + weight_decay * p
+    m = beta1 * m + (1.0 - beta1) * g
+    v = beta2 * v + (1.0 - beta2) * (g * g)
+    v_max = np.maximum(v_max, v)
+    unbiased = lr / (1.0 - beta1**step)
+    return p - unbiased * m / (np.sqrt(v_max / (1.0 - beta2**step)) + eps), m, v, v_max
+
+
+def _nadam_prepare(memory: Memory, **known: Any) -> tuple[dict[str, Any], dict[str, float]]:
+    """The momentum's schedule, μₜ = β₁(1 - 0.96^(tψ) / 2), and Π μ so far."""
+    beta1, psi, step = known["beta1"], known["momentum_decay"], known["step"]
+    now = beta1 * (1.0 - 0.5 * 0.96 ** (step * psi))
+    ahead = beta1 * (1.0 - 0.5 * 0.96 ** ((step + 1) * psi))
+    product = memory.get("product", 1.0) * now
+    more = {
+        "of_g": (1.0 - now) / (1.0 - product),
+        "of_m": ahead / (1.0 - product * ahead),
+    }
+    return more, {"product": product}
+
+
+def _nadam_terms(hyper: Any) -> tuple[float, float, float]:
+    root = (1.0 - hyper["beta2"] ** hyper["step"]) ** 0.5
+    return hyper["lr"] * hyper["of_m"], root, hyper["eps"]
+
+
+@rule(slots=("m", "v"), rest=quotient("m", "v", _nadam_terms), prepare=_nadam_prepare)
+def nadam(
+    p: Any, g: Any, m: Any, v: Any, *, lr: float, beta1: float, beta2: float, eps: float,
+    weight_decay: float, of_g: float, of_m: float, step: int,
+) -> tuple[Any, ...]:  # fmt: skip
+    """p -= lr · (μₜ₊₁ m / (1 - Π μ up to t+1) + (1-μₜ) g / (1 - Π μ up to t)) / (√v̂ + ε), m and v
+    as in Adam, after p *= 1 - lr · λ.   Dozat, 2016.
     """
-
-    def __init__(
-        self,
-        params: Iterable[Any],
-        lr: float = 1e-3,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        *,
-        sparse: str = "exact",
-    ) -> None:
-        beta1, beta2 = betas
-        super().__init__(
-            adam, params, lr=lr, beta1=beta1, beta2=beta2, eps=eps, step=0, sparse=sparse
-        )
+    m = beta1 * m + (1.0 - beta1) * g
+    v = beta2 * v + (1.0 - beta2) * (g * g)
+    kept = (1.0 - lr * weight_decay) * p
+    return kept - lr * (of_m * m + of_g * g) / (np.sqrt(v / (1.0 - beta2**step)) + eps), m, v

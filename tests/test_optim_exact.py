@@ -1,0 +1,405 @@
+"""sparse="exact" in a training run: reads, long gaps, several optimizers, state by rows."""
+
+import gc
+import threading
+import weakref
+
+import numpy as np
+import pytest
+import reference_optim as reference
+
+import tinygrad_sparse as ts
+from tinygrad_sparse import errors, optim
+from tinygrad_sparse.optim import history, rest, state
+
+
+def store(p, g):
+    grads = ts.GradStore()
+    grads[p] = g
+    return grads
+
+
+def one_row(row, V, value=1.0, d=2, dtype=np.float64):
+    return ts.IndexedSlices([row], np.full((1, d), value, dtype), (V, d))
+
+
+MOVING = {
+    "momentum": (lambda p: optim.SGD(p, lr=0.01, momentum=0.9, weight_decay=0.1),
+                 reference.SGD, {"lr": 0.01, "momentum": 0.9, "weight_decay": 0.1}),
+    "Adam": (lambda p: optim.Adam(p, lr=0.01), reference.Adam, {"lr": 0.01}),
+    "AdamW": (lambda p: optim.AdamW(p, lr=0.01, weight_decay=0.1),
+              reference.AdamW, {"lr": 0.01, "weight_decay": 0.1}),
+}  # fmt: skip
+moving = pytest.mark.parametrize("make, plain, settings", MOVING.values(), ids=MOVING)
+
+
+@moving
+def test_a_training_loop_reads_what_a_dense_run_reads(make, plain, settings):
+    rng = np.random.default_rng(0)
+    start = rng.normal(size=(40, 2))
+    W, dense = ts.parameter(start), plain(start)
+    opt = make([W])
+    for _ in range(60):
+        ids = rng.integers(0, 40, 5)
+        with ts.Tape(densify="raise") as tape:
+            loss = (W[ids] ** 3).sum() + (W[3:5] * W[[7]]).sum()
+        plainly = ts.parameter(dense.p)
+        with ts.Tape() as again:
+            other = (plainly[ids] ** 3).sum() + (plainly[3:5] * plainly[[7]]).sum()
+        np.testing.assert_allclose(loss.item(), other.item(), rtol=1e-10)
+        opt.step(tape.backward(loss))
+        dense.step(again.backward(other).to_dense()[plainly], **settings)
+    np.testing.assert_allclose(W.data, dense.p, rtol=1e-10)
+
+
+@moving
+def test_the_step_visits_the_touched_rows_and_reading_settles_once(make, plain, settings):
+    W = ts.parameter(np.ones((1000, 2)))
+    opt = make([W])
+    opt.step(store(W, one_row(3, 1000)))
+    opt.step(store(W, one_row(5, 1000)))
+    raw = W._array().copy()
+    assert (np.delete(raw, [3, 5], axis=0) == 1).all(), "rows at rest were walked"
+    once, twice = W.numpy(), W.numpy()
+    np.testing.assert_array_equal(once, twice)
+    assert (once[3] != raw[3]).all()
+    opt.flush()
+    np.testing.assert_array_equal(W.data, once)
+
+
+@moving
+def test_very_long_gaps(make, plain, settings):
+    """A row that waits for 3000 steps: powers underflow, blocks of history close."""
+    W, dense = ts.parameter(np.ones((3, 2))), plain(np.ones((3, 2)))
+    opt = make([W])
+    for t in range(3001):
+        g = one_row(0 if t == 0 else 1, 3, 0.5 + t % 3)
+        opt.step(store(W, g))
+        dense.step(g.to_dense(), **settings)
+    np.testing.assert_allclose(W.data, dense.p, rtol=1e-10)
+
+
+@pytest.mark.parametrize("betas", [(0.9, 0.999), (0.9, 0.99), (0.9, 0.5), (0.99, 0.999), (0, 0.9)])
+@pytest.mark.parametrize("eps", [1e-8, 1e-3, 10.0])
+@pytest.mark.parametrize("dtype, rtol", [(np.float64, 1e-11), (np.float32, 3e-6)])
+def test_adam_at_rest_for_any_eps_beside_the_gradients(betas, eps, dtype, rtol):
+    """The path of p alone, far from p's own rounding: start at 0, sizes from 1e-10 to 1e3."""
+    sizes = 10.0 ** np.arange(-10, 4)
+    start = np.zeros((400, len(sizes)), dtype)
+    W, dense = ts.parameter(start), reference.Adam(start.astype(np.float64))
+    settings = {"lr": 1e-2, "betas": betas, "eps": eps}
+    opt = optim.Adam([W], **settings)
+    rng = np.random.default_rng(0)
+    for _ in range(150):
+        g = ts.IndexedSlices(
+            rng.integers(0, 400, 2), (rng.normal(size=(2, 1)) * sizes).astype(dtype), start.shape
+        )
+        opt.step(store(W, g))
+        dense.step(g.to_dense().astype(np.float64), **settings)
+    scale = abs(dense.p).max(0)  # of each column: some sizes barely move p
+    assert (abs(W.data - dense.p) <= rtol * scale + 1e-40).all()
+
+
+def test_settings_may_change_on_the_way():
+    rng = np.random.default_rng(1)
+    start = rng.normal(size=(20, 2))
+    W, dense = ts.parameter(start), reference.SGD(start)
+    opt = optim.SGD([W], lr=0.1)
+    dense.kept["b"] = np.zeros_like(start)
+    plans = [{"momentum": 0.0}, {"momentum": 0.9}, {"weight_decay": 0.1}, {"nesterov": True}]
+    settings = {"lr": 0.1}
+    for plan in [*plans, {"weight_decay": 0.0}]:
+        settings |= plan
+        opt.groups[0].update(plan)
+        for _ in range(20):
+            g = ts.IndexedSlices(rng.integers(0, 20, 2), rng.normal(size=(2, 2)), (20, 2))
+            opt.step(store(W, g))
+            dense.step(g.to_dense(), **settings)
+    np.testing.assert_allclose(W.data, dense.p, rtol=1e-10)
+
+
+def test_from_lazy_to_exact_and_back():
+    W = ts.parameter(np.ones((10, 2)))
+    opt = optim.Adam([W], lr=0.1, sparse="lazy")
+    opt.step(store(W, one_row(1, 10)))
+    lazy = W.numpy()
+    opt.groups[0]["sparse"] = "exact"
+    opt.step(store(W, one_row(2, 10)))
+    assert (W.data[1] < lazy[1]).all(), "row 1 has momentum: exact moves it"
+    opt.groups[0]["sparse"] = "lazy"
+    exact = W.numpy()
+    opt.step(store(W, one_row(2, 10)))
+    np.testing.assert_array_equal(W.data[1], exact[1])
+
+
+@pytest.mark.parametrize("second", [lambda p: optim.Adam(p, lr=0.02), lambda p: optim.SGD(p, 0.1)])
+def test_two_optimizers_on_one_parameter_take_turns(second):
+    rng = np.random.default_rng(2)
+    start = rng.normal(size=(12, 2))
+    W, dense = ts.parameter(start), ts.parameter(start)
+    ours, theirs = [optim.Adam([W]), second([W])], [optim.Adam([dense]), second([dense])]
+    for t in range(40):
+        g = ts.IndexedSlices(rng.integers(0, 12, 2), rng.normal(size=(2, 2)), (12, 2))
+        turn = (t // 3) % 2
+        ours[turn].step(store(W, g))
+        theirs[turn].step(store(dense, g.to_dense()))
+    np.testing.assert_allclose(W.data, dense.data, rtol=1e-10)
+
+
+def test_a_parameter_set_by_hand_takes_the_missed_steps_first():
+    W, dense = ts.parameter(np.ones((4, 2))), ts.parameter(np.ones((4, 2)))
+    opt, plain = optim.Adam([W], lr=0.1), optim.Adam([dense], lr=0.1)
+    for row in (0, 1, 1):
+        opt.step(store(W, one_row(row, 4)))
+        plain.step(store(dense, one_row(row, 4).to_dense()))
+    for p in (W, dense):
+        p._overwrite(np.full((4, 2), 5.0))
+    np.testing.assert_array_equal(W.data, 5.0)
+    opt.step(store(W, one_row(2, 4)))
+    plain.step(store(dense, one_row(2, 4).to_dense()))
+    np.testing.assert_allclose(W.data, dense.data, rtol=1e-12)
+
+
+def test_an_optimizer_that_is_gone_has_left_nothing_undone_and_no_cycle():
+    W, dense = ts.parameter(np.ones((4, 2))), ts.parameter(np.ones((4, 2)))
+    opt, plain = optim.Adam([W]), optim.Adam([dense])
+    for row in (0, 1, 2):
+        opt.step(store(W, one_row(row, 4)))
+        plain.step(store(dense, one_row(row, 4).to_dense()))
+    gone, held = weakref.ref(opt), weakref.ref(W)
+    gc.disable()
+    try:
+        del opt
+        assert gone() is None
+        np.testing.assert_allclose(W.data, dense.data, rtol=1e-12)
+        opt = optim.Adam([W])
+        opt.step(store(W, one_row(1, 4)))
+        del opt, W
+        assert held() is None
+    finally:
+        gc.enable()
+
+
+def test_threads_that_read_at_once_settle_once():
+    rng = np.random.default_rng(3)
+    W, dense = ts.parameter(np.ones((2000, 2))), ts.parameter(np.ones((2000, 2)))
+    opt, plain = optim.Adam([W]), optim.Adam([dense])
+    for _ in range(5):
+        g = ts.IndexedSlices(rng.integers(0, 2000, 900), rng.normal(size=(900, 2)), (2000, 2))
+        opt.step(store(W, g))
+        plain.step(store(dense, g.to_dense()))
+    readers = [threading.Thread(target=lambda i=i: W[i::7].data.sum()) for i in range(7)]
+    readers += [threading.Thread(target=W.numpy) for _ in range(3)]
+    for reader in readers:
+        reader.start()
+    for reader in readers:
+        reader.join()
+    np.testing.assert_allclose(W.data, dense.data, rtol=1e-12)
+
+
+def test_settings_without_a_finite_step_at_rest_are_refused():
+    W = ts.parameter(np.ones((4, 2)))
+    opt = optim.Adam([W], eps=0.0)
+    with pytest.raises(errors.SparsityError, match="eps > 0"):
+        opt.step(store(W, one_row(1, 4)))
+    np.testing.assert_array_equal(W.data, 1)
+
+
+# -- state by rows -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def compact(monkeypatch):
+    """Tables of any size keep state for the rows touched only."""
+    monkeypatch.setattr(state, "COMPACT", 0)
+
+
+@pytest.mark.parametrize("name, settings", [
+    ("SGD", {"lr": 0.01, "momentum": 0.9}),
+    ("SGD", {"lr": 0.01, "momentum": 0.9, "weight_decay": 0.1}),
+    ("Adagrad", {"lr": 0.1, "initial": 0.5}),
+    ("RMSprop", {"lr": 0.01, "momentum": 0.9}),
+    ("Adam", {"lr": 0.01}),
+    ("AdamW", {"lr": 0.01, "weight_decay": 0.1}),
+])  # fmt: skip
+def test_state_by_rows_is_the_same_training(compact, name, settings):
+    rng = np.random.default_rng(4)
+    start = rng.normal(size=(5000, 4))
+    W, dense = ts.parameter(start), getattr(reference, name)(start)
+    opt = getattr(optim, name)([W], **settings)
+    for t in range(60):
+        ids = rng.integers(0, 60 if t < 40 else 5000, 30)
+        g = ts.IndexedSlices(ids, rng.normal(size=(30, 4)), (5000, 4))
+        opt.step(store(W, g))
+        dense.step(g.to_dense(), **settings)
+        if t == 20:
+            np.testing.assert_allclose(W[2900:3100].data, dense.p[2900:3100], rtol=1e-10)
+        if t in (30, 45):
+            np.testing.assert_allclose(W.data, dense.p, rtol=1e-10, atol=1e-13)
+        if t == 35:
+            saved, weights = opt.state_dict(), W.numpy()
+            W = ts.parameter(weights)
+            opt = getattr(optim, name)([W], **settings)
+            opt.load_state_dict(saved)
+            again = opt.state_dict()
+            for old, new in zip(saved["slots"][0], again["slots"][0], strict=True):
+                np.testing.assert_array_equal(old, new)
+    np.testing.assert_allclose(W.data, dense.p, rtol=1e-10, atol=1e-13)
+
+
+def test_state_by_rows_becomes_full_tables_when_those_are_no_larger(compact):
+    W = ts.parameter(np.ones((4000, 4)))
+    opt = optim.Adam([W], sparse="lazy")
+    opt.step(store(W, ts.IndexedSlices(np.arange(100), np.ones((100, 4)), (4000, 4))))
+    few = opt.state_bytes()
+    opt.step(store(W, ts.IndexedSlices(np.arange(3000), np.ones((3000, 4)), (4000, 4))))
+    assert few < 2 * W.nbytes / 2 < opt.state_bytes() == 2 * W.nbytes
+    m = opt.state_dict()["slots"][0][0]
+    assert (m[:100] > m[100:3000].max()).all() and (m[3000:] == 0).all()
+
+
+def test_one_percent_of_ten_million_rows():
+    """Under 5 % of the full tables. The table itself is untouched memory but for its rows."""
+    V, d = 10_000_000, 64
+    W = ts.parameter(np.zeros((1, d), np.float32))
+    W._data = np.zeros((V, d), np.float32)
+    opt = optim.Adam([W])
+    ids = np.random.default_rng(0).permutation(V // 100) * 100
+    for part in np.split(ids, 10):
+        values = np.ones((len(part), d), np.float32)
+        opt.step(store(W, ts.IndexedSlices(part, values, (V, d))))
+    assert opt.state_bytes() < 0.05 * 2 * W.nbytes
+
+
+def test_a_long_history_starts_anew_and_stays_small(monkeypatch):
+    rng = np.random.default_rng(5)
+    W, dense = ts.parameter(np.ones((50, 2))), reference.AdamW(np.ones((50, 2)))
+    opt = optim.AdamW([W], weight_decay=0.1)
+    monkeypatch.setattr(state.State, "outgrown", lambda self: self.history.nbytes > 2**17)
+    sizes = []
+    for _ in range(1200):
+        g = ts.IndexedSlices(rng.integers(0, 50, 1), rng.normal(size=(1, 2)), (50, 2))
+        opt.step(store(W, g))
+        dense.step(g.to_dense(), weight_decay=0.1)
+        sizes.append(opt.state_bytes())
+    assert max(sizes) < 2**19 and max(np.diff(sizes)) > 0 > min(np.diff(sizes))
+    np.testing.assert_allclose(W.data, dense.p, rtol=1e-9)
+
+
+def test_history_answers_for_every_step_and_any_number_of_rows():
+    """Composed block by block it is what composing step by step gives."""
+    adam = rest.quotient("m", "v", optim.rules._adam_terms)(optim.rules.adam, np.dtype(np.float64))
+    log = history.History(adam, 5)
+    carries = []
+    for step in range(6, 6 + 3 * history.BLOCK + 7):
+        hyper = {"lr": 0.1 / step, "beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "step": step}
+        carry, kept = adam.one(hyper)
+        log.push(carry, kept)
+        carries.append(carry)
+    total = adam.same()[:, None]
+    wanted = [total]
+    for carry in reversed(carries):
+        total = adam.chain(carry[:, None], total)
+        wanted.append(total)
+    wanted = np.concatenate(wanted[::-1], axis=1)
+    steps = np.arange(5, log.now + 1)
+    np.testing.assert_allclose(log.since(steps), wanted, rtol=1e-11)
+    many = np.repeat(steps, 3)
+    np.testing.assert_array_equal(log.factors(many), log.factors(steps)[:, many - 5])
+
+
+# -- float16, counts by row, schedules -----------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["SGD", "Adam", "Adagrad"])
+def test_master_weights_keep_what_float16_would_round_away(name):
+    """1e-4 of a step of 1 is below float16's resolution."""
+    settings = {"lr": 1e-4, "momentum": 0.5} if name == "SGD" else {"lr": 1e-4}
+    W, plain = ts.parameter(np.ones((6, 2), np.float16)), getattr(reference, name)(np.ones((6, 2)))
+    stuck = ts.parameter(np.ones((6, 2), np.float16))
+    opt = getattr(optim, name)([W], master=True, **settings)
+    bare = getattr(optim, name)([stuck], **settings)
+    for _ in range(50):
+        g = one_row(1, 6, dtype=np.float16)
+        opt.step(store(W, g))
+        bare.step(store(stuck, g))
+        plain.step(g.to_dense().astype(np.float64), **settings)
+    np.testing.assert_array_equal(W.data, plain.p.astype(np.float16))
+    assert (W.data[1] < 1).all()
+    W._overwrite(np.full((6, 2), 3, np.float16))
+    for row in (2, 1):
+        opt.step(store(W, one_row(row, 6, 0.0, dtype=np.float16)))
+    assert (abs(W.data.astype(float) - 3) < 0.01).all(), "set by hand: that is what counts"
+
+
+def test_float16_gradients_are_squared_in_float32():
+    W = ts.parameter(np.zeros((3, 2), np.float16))
+    opt = optim.Adam([W], lr=0.1)
+    opt.step(store(W, one_row(1, 3, 1000.0, dtype=np.float16)))
+    np.testing.assert_allclose(W.data[1].astype(float), -0.1, rtol=1e-3)
+
+
+def test_counts_by_row_correct_the_bias_of_each_row():
+    W = ts.parameter(np.zeros((5, 2)))
+    opt = optim.Adam([W], lr=0.1, sparse="lazy", count="row")
+    for _ in range(9):
+        opt.step(store(W, one_row(0, 5)))
+    opt.step(store(W, one_row(1, 5)))
+    np.testing.assert_allclose(W.data[1], -0.1, rtol=1e-6)  # as a first step is
+    saved = opt.state_dict()
+    assert saved["counts"][0].tolist() == [9, 1, 0, 0, 0]
+    again = optim.Adam([W], lr=0.1, sparse="lazy", count="row")
+    again.load_state_dict(saved)
+    again.step(store(W, one_row(1, 5)))
+    np.testing.assert_allclose(W.data[1], -0.2, rtol=1e-6)
+    with pytest.raises(errors.SparsityError, match="count='all' with sparse='exact'"):
+        optim.Adam([W], count="row")
+
+
+def test_a_setting_may_be_a_schedule():
+    W, dense = ts.parameter(np.ones((4, 2))), reference.SGD(np.ones((4, 2)))
+    lr, momentum = optim.cosine(0.1, 20), optim.linear_decay(0.9, 20, 0.5)
+    opt = optim.SGD([W], lr=lr, momentum=momentum)
+    for t in range(1, 12):
+        opt.step(store(W, one_row(t % 3, 4)))
+        dense.step(one_row(t % 3, 4).to_dense(), lr=lr(t), momentum=momentum(t))
+    again = optim.SGD([W], lr=lr, momentum=momentum)
+    again.load_state_dict(opt.state_dict())
+    assert again.calls == 11
+    again.step(store(W, one_row(1, 4)))
+    dense.step(one_row(1, 4).to_dense(), lr=lr(12), momentum=momentum(12))
+    np.testing.assert_allclose(W.data, dense.p, rtol=1e-12)
+
+
+def test_schedules():
+    assert [optim.constant(0.3)(t) for t in (1, 99)] == [0.3, 0.3]
+    np.testing.assert_allclose(
+        [optim.exponential(1.0, 0.5)(t) for t in (1, 2, 4)], [1.0, 0.5, 0.125]
+    )
+    lr = optim.one_cycle(1.0, 100)
+    values = [lr(t) for t in range(1, 101)]
+    assert (
+        values[0] == pytest.approx(0.04) and max(values) == 1.0 == values[30] and values[-1] < 1e-3
+    )
+    assert all(np.diff(values[:31]) > 0) and all(np.diff(values[30:]) < 0)
+    with pytest.raises(errors.TinygradSparseError, match="cosine: expected steps > 0"):
+        optim.cosine(1.0, 0)
+
+
+def test_plateau_waits_cuts_and_is_saved():
+    lr = optim.Plateau(1.0, factor=0.5, patience=2, least=0.2)
+    opt = optim.SGD([ts.parameter(np.ones(1))], lr=lr)
+    for loss in (5.0, 4.0, 4.0, 4.0):
+        lr.update(loss)
+    assert lr(1) == 1.0
+    other = optim.Plateau(1.0, factor=0.5, patience=2, least=0.2)
+    other.load_state_dict(lr.state_dict())
+    for one in (lr, other):
+        one.update(4.0)
+        assert one(1) == 0.5
+        for _ in range(20):
+            one.update(4.0)
+        assert one(1) == 0.2
+    p = opt.groups[0]["params"][0]
+    opt.step(store(p, np.ones(1)))
+    np.testing.assert_allclose(p.data, 0.8)

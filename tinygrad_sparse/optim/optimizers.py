@@ -1,0 +1,195 @@
+"""The optimizers by name: their settings, and which formula those ask for. Floor 5.
+
+All of them take `sparse`, `maximize` and `master`, and groups with settings of their own: see
+`Optimizer`. A setting may be a schedule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from tinygrad_sparse.errors import SparsityError, explain
+
+from . import rules
+from .optimizer import Optimizer
+from .rule import Rule
+
+
+class SGD(Optimizer):
+    """Stochastic gradient descent: ``p -= lr · g`` (Robbins & Monro, 1951).
+
+    With `momentum` (Polyak, 1964), `nesterov` and `weight_decay` λ, which adds λp to g. Those move
+    rows that no gradient touched; under the exact meaning these catch up when they are read.
+
+    >>> import numpy as np, tinygrad_sparse as ts
+    >>> W = ts.parameter(np.ones((4, 1)))
+    >>> opt = SGD([W], lr=0.5)
+    >>> with ts.Tape() as tape:
+    ...     loss = W[[1, 1, 3]].sum()
+    >>> opt.step(tape.backward(loss))
+    >>> W.data.ravel()
+    array([1. , 0. , 1. , 0.5])
+    """
+
+    def __init__(
+        self, params: Iterable[Any], lr: Any, momentum: float = 0.0, weight_decay: float = 0.0,
+        *, dampening: float = 0.0, nesterov: bool = False, **common: Any,
+    ) -> None:  # fmt: skip
+        super().__init__(
+            _sgd, params, lr=lr, momentum=momentum, weight_decay=weight_decay,
+            dampening=dampening, nesterov=nesterov, **common,
+        )  # fmt: skip
+
+
+def _sgd(settings: dict[str, Any]) -> Rule:
+    if settings["momentum"]:
+        return rules.momentum
+    return rules.sgd_decay if settings["weight_decay"] else rules.sgd
+
+
+class Adagrad(Optimizer):
+    """Steps scaled by the root of the sum of squared gradients (Duchi, Hazan & Singer, 2011).
+
+    The sum starts at `initial`; `lr_decay` η makes the rate lr / (1 + (t-1)η). With `weight_decay`,
+    which adds λp to g, rows at rest have no closed form: use ``sparse="lazy"`` then.
+    """
+
+    def __init__(
+        self, params: Iterable[Any], lr: Any = 0.01, eps: float = 1e-10, *, lr_decay: float = 0.0,
+        weight_decay: float = 0.0, initial: float = 0.0, **common: Any,
+    ) -> None:  # fmt: skip
+        super().__init__(
+            lambda s: rules.adagrad_decay if s["weight_decay"] else rules.adagrad,
+            params, lr=lr, eps=eps, lr_decay=lr_decay, weight_decay=weight_decay, initial=initial,
+            **common,
+        )  # fmt: skip
+
+
+class RowwiseAdagrad(Optimizer):
+    """Adagrad with one number a row, the mean of its squares: what recommenders use for tables.
+
+    As in DLRM (Naumov et al., 2019): 1/d of Adagrad's state.
+
+    >>> import numpy as np, tinygrad_sparse as ts
+    >>> W = ts.parameter(np.zeros((1000, 64), np.float32))
+    >>> opt = RowwiseAdagrad([W], lr=0.1)
+    >>> with ts.Tape() as tape:
+    ...     loss = W[[3, 5]].sum()
+    >>> opt.step(tape.backward(loss))
+    >>> opt.state_bytes(), W.nbytes
+    (4000, 256000)
+    """
+
+    def __init__(
+        self, params: Iterable[Any], lr: Any = 0.01, eps: float = 1e-10, *, initial: float = 0.0,
+        **common: Any,
+    ) -> None:  # fmt: skip
+        super().__init__(rules.rowwise_adagrad, params, lr=lr, eps=eps, initial=initial, **common)
+
+
+class RMSprop(Optimizer):
+    """Steps scaled by a running root mean square of the gradient (Tieleman & Hinton, 2012).
+
+    With `momentum`, and `centered` by the running mean (Graves, 2013).
+    """
+
+    def __init__(
+        self, params: Iterable[Any], lr: Any = 0.01, alpha: float = 0.99, eps: float = 1e-8, *,
+        momentum: float = 0.0, centered: bool = False, **common: Any,
+    ) -> None:  # fmt: skip
+        super().__init__(
+            lambda s: rules.rmsprop_momentum if s["momentum"] or s["centered"] else rules.rmsprop,
+            params, lr=lr, alpha=alpha, eps=eps, momentum=momentum, centered=centered, **common,
+        )  # fmt: skip
+
+
+class Adadelta(Optimizer):
+    """Steps in the parameter's own units, without a rate to choose (Zeiler, 2012)."""
+
+    def __init__(
+        self, params: Iterable[Any], lr: Any = 1.0, rho: float = 0.9, eps: float = 1e-6,
+        **common: Any,
+    ) -> None:  # fmt: skip
+        super().__init__(rules.adadelta, params, lr=lr, rho=rho, eps=eps, **common)
+
+
+class FTRL(Optimizer):
+    """Follow the regularised leader, proximal: sparse weights by `l1` (McMahan et al., 2013)."""
+
+    def __init__(
+        self, params: Iterable[Any], lr: Any = 0.1, *, beta: float = 1.0, l1: float = 0.0,
+        l2: float = 0.0, **common: Any,
+    ) -> None:  # fmt: skip
+        super().__init__(rules.ftrl, params, lr=lr, beta=beta, l1=l1, l2=l2, **common)
+
+
+class Adam(Optimizer):
+    """Adam (Kingma & Ba, 2015); with `amsgrad`, its largest v (Reddi, Kale & Kumar, 2018).
+
+    A zero gradient still moves a row under Adam. ``sparse="exact"``, the default, means what a
+    dense run means: rows that were not touched catch up when they are read. ``sparse="lazy"`` moves
+    the touched rows only, with the parameter's own step count in the bias correction (as PyTorch's
+    SparseAdam does), or with each row's: ``count="row"``.
+
+    `weight_decay` λ adds λp to g; rows at rest have no closed form then, so it is for dense
+    gradients or the lazy meaning. AdamW's decay has one.
+
+    >>> import numpy as np, tinygrad_sparse as ts
+    >>> W, D = ts.parameter(np.ones((3, 2))), ts.parameter(np.ones((3, 2)))
+    >>> rows, dense = Adam([W]), Adam([D])
+    >>> for ids in ([0], [1], [1, 1], [2]):
+    ...     for table, opt in ((W, rows), (D, dense)):
+    ...         with ts.Tape() as tape:
+    ...             loss = (table[ids] ** 3).sum()
+    ...         grads = tape.backward(loss)
+    ...         opt.step(grads if opt is rows else grads.to_dense())
+    >>> np.allclose(W.data, D.data, rtol=1e-14, atol=0)
+    True
+    """
+
+    def __init__(
+        self, params: Iterable[Any], lr: Any = 1e-3, betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8, weight_decay: float = 0.0, *, amsgrad: bool = False, **common: Any,
+    ) -> None:  # fmt: skip
+        super().__init__(
+            _adam, params, lr=lr, beta1=betas[0], beta2=betas[1], eps=eps,
+            weight_decay=weight_decay, amsgrad=amsgrad, **common,
+        )  # fmt: skip
+
+
+def _adam(settings: dict[str, Any]) -> Rule:
+    if settings["amsgrad"]:
+        return rules.amsgrad_l2 if settings["weight_decay"] else rules.amsgrad
+    return rules.adam_l2 if settings["weight_decay"] else rules.adam
+
+
+class AdamW(Optimizer):
+    """Adam with decoupled weight decay, p *= 1 - lr · λ (Loshchilov & Hutter, 2019)."""
+
+    def __init__(
+        self, params: Iterable[Any], lr: Any = 1e-3, betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8, weight_decay: float = 0.01, *, amsgrad: bool = False, **common: Any,
+    ) -> None:  # fmt: skip
+        super().__init__(
+            lambda s: rules.amsgrad if s["amsgrad"] else rules.adamw,
+            params, lr=lr, beta1=betas[0], beta2=betas[1], eps=eps, weight_decay=weight_decay,
+            amsgrad=amsgrad, **common,
+        )  # fmt: skip
+
+
+class NAdam(Optimizer):
+    """Adam with Nesterov's momentum (Dozat, 2016); `weight_decay` is decoupled."""
+
+    def __init__(
+        self, params: Iterable[Any], lr: Any = 2e-3, betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8, weight_decay: float = 0.0, *, momentum_decay: float = 4e-3,
+        **common: Any,
+    ) -> None:  # fmt: skip
+        if common.get("count") == "row":
+            hint = "its momentum follows a schedule of the whole parameter's steps"
+            raise SparsityError(explain("NAdam", "count='all'", "'row'", hint))
+        super().__init__(
+            rules.nadam, params, lr=lr, beta1=betas[0], beta2=betas[1], eps=eps,
+            weight_decay=weight_decay, momentum_decay=momentum_decay, **common,
+        )  # fmt: skip

@@ -1,0 +1,82 @@
+"""What an optimizer's rule is: a formula on rows, its state, and how a row rests. Floor 5."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+Memory = Mapping[str, float]  # numbers of a whole parameter that go from step to step
+Prepare = Callable[..., tuple[dict[str, Any], dict[str, float]]]
+
+
+class Rule(NamedTuple):
+    """An optimizer's formula: ``formula(p, g, *slots, **hyper) -> (p, *slots)``, on rows."""
+
+    formula: Callable[..., tuple[Any, ...]]
+    slots: tuple[str, ...]
+    still: bool  # a zero gradient moves nothing, so updating the touched rows alone is exact
+    rest: Callable[..., Any] | None  # the closed form of many steps with a zero gradient
+    per_row: tuple[str, ...]  # slots with one value a row; the formula then sees whole rows
+    start: Mapping[str, str]  # slots that start at a setting's value, not at zero
+    names: tuple[str, ...]  # the formula's settings
+    prepare: Prepare | None
+
+    def hyper(
+        self, settings: Mapping[str, Any], step: Any, memory: Memory
+    ) -> tuple[dict[str, Any], Memory]:
+        """What the formula gets at this step, as plain numbers, and the memory after it."""
+        known: dict[str, Any] = {**settings, "step": step}
+        if self.prepare is not None:
+            more, memory = self.prepare(memory, **known)
+            known.update(more)
+        hyper = {name: known[name] for name in self.names}
+        return {k: int(v) if isinstance(v, bool) else v for k, v in hyper.items()}, memory
+
+    def at_rest(self, hyper: Mapping[str, Any]) -> np.ndarray:
+        """The formula with a zero gradient, on unit vectors: column j is where (p, *slots)[j] goes.
+
+        A closed form reads its factors here, off the formula itself.
+        """
+        size = len(self.slots) + 1
+        p, *slots = np.eye(size)
+        with np.errstate(all="ignore"):
+            return np.array(self.formula(p, np.zeros(size), *slots, **hyper))
+
+
+def rule(
+    *,
+    slots: Sequence[str] = (),
+    still: bool = False,
+    rest: Callable[..., Any] | None = None,
+    per_row: Sequence[str] = (),
+    start: Mapping[str, str] | None = None,
+    prepare: Prepare | None = None,
+) -> Callable[[Callable[..., Any]], Rule]:
+    """Declare a formula: ``formula(p, g, *slots, **settings) -> (p, *slots)``, writing nothing.
+
+    It is written once with NumPy's ufunc names, for arrays or single numbers; its keyword-only
+    arguments are the settings it needs, `step` among them if it counts steps, from 1. `slots` names
+    its state, one value an element, starting at zero (or, by `start`, at a setting's value); those
+    in `per_row` have one value a row.
+
+    With a zero gradient a row rests. ``still=True``: it does not move. `rest` tells how it does:
+    `linear`, `along(...)` or `quotient(...)`, see there; then the exact meaning costs the touched
+    rows only. With neither, ``sparse="exact"`` takes dense gradients alone.
+
+    `prepare(memory, **settings)` may compute more numbers for a step, and keep some for the next:
+    it answers ``(more, memory)``.
+    """
+
+    def declare(formula: Callable[..., Any]) -> Rule:
+        parameters = inspect.signature(formula).parameters.values()
+        names = tuple(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)
+        # Kernels for single elements cannot run a formula that sums over a row.
+        formula.whole_rows = bool(per_row)  # type: ignore[attr-defined]
+        return Rule(
+            formula, tuple(slots), still, rest, tuple(per_row), dict(start or {}), names, prepare
+        )
+
+    return declare
