@@ -298,8 +298,8 @@ BAD_STATES = {
     ),
     "another rule's settings": (
         lambda s: {**s, "groups": [{"lr": 0.1}]},
-        "Adam: expected the settings ['amsgrad', 'beta1', 'beta2', 'count', 'eps', 'lr', "
-        "'master', 'maximize', 'sparse', 'weight_decay'], got {'lr': 0.1}.",
+        "Adam: expected the settings ['amsgrad', 'average', 'beta1', 'beta2', 'count', 'eps', "
+        "'lr', 'master', 'maximize', 'sparse', 'weight_decay'], got {'lr': 0.1}.",
     ),
     "parameters as a setting": (
         lambda s: {**s, "groups": [{**s["groups"][0], "params": []}]},

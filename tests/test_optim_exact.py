@@ -403,3 +403,70 @@ def test_plateau_waits_cuts_and_is_saved():
     p = opt.groups[0]["params"][0]
     opt.step(store(p, np.ones(1)))
     np.testing.assert_allclose(p.data, 0.8)
+
+
+# -- averages ------------------------------------------------------------------------------------
+
+
+@optim.rule(slots=("m",), rest=optim.along(lambda m: np.sign(m)))
+def lion(p, g, m, *, lr, beta1, beta2, weight_decay):
+    move = np.sign(beta1 * m + (1.0 - beta1) * g)
+    return p - lr * (move + weight_decay * p), beta2 * m + (1.0 - beta2) * g
+
+
+LION = {"lr": 0.01, "beta1": 0.9, "beta2": 0.99, "weight_decay": 0.1}
+AVERAGED = {
+    "SGD": lambda p, **how: optim.SGD([p], lr=0.1, **how),
+    "momentum": lambda p, **how: optim.SGD([p], lr=0.01, momentum=0.9, weight_decay=0.1, **how),
+    "Adagrad": lambda p, **how: optim.Adagrad([p], lr=0.1, **how),
+    "RMSprop": lambda p, **how: optim.RMSprop([p], lr=0.01, **how),
+    "Adam": lambda p, **how: optim.Adam([p], lr=0.01, **how),
+    "replayed": lambda p, **how: optim.Adam([p], lr=0.01, betas=(0.9, 0.6), eps=0.1, **how),
+    "AdamW": lambda p, **how: optim.AdamW([p], lr=0.01, weight_decay=0.1, **how),
+    "Lion": lambda p, **how: optim.Optimizer(lion, [p], **LION, **how),
+}
+
+
+@pytest.mark.parametrize("meaning", ["exact", "lazy"])
+@pytest.mark.parametrize("rows_only", [False, True], ids=["full", "by rows"])
+@pytest.mark.parametrize("make", AVERAGED.values(), ids=AVERAGED)
+def test_an_average_is_the_average_of_what_a_walk_would_see(monkeypatch, make, rows_only, meaning):
+    monkeypatch.setattr(state, "COMPACT", 0 if rows_only else 2**30)
+    rng = np.random.default_rng(6)
+    V = 400 if rows_only else 20
+    W = ts.parameter(rng.normal(size=(V, 4)))
+    watched = ts.parameter(W.numpy())
+    opt, other = make(W, average=0.9, sparse=meaning), make(watched, sparse=meaning)
+    mean = W.numpy()
+    for t in range(160):
+        ids = rng.integers(0, V, 2)
+        g = ts.IndexedSlices(ids, rng.normal(size=(2, 4)), (V, 4))
+        if t == 50 and not rows_only:
+            g = g.to_dense()
+        opt.step(store(W, g))
+        other.step(store(watched, g))
+        mean = 0.9 * mean + 0.1 * watched.numpy()
+        if t % 40 == 7:
+            np.testing.assert_allclose(opt.averages(W), mean, rtol=1e-9, atol=1e-12)
+        if t == 100:
+            saved = opt.state_dict()
+            opt = make(W, average=0.9, sparse=meaning)
+            opt.load_state_dict(saved)
+    np.testing.assert_allclose(opt.averages(W), mean, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(W.data, watched.data, rtol=1e-10, atol=1e-13)
+    before = W.numpy()
+    with opt.averaged():
+        np.testing.assert_allclose(W.data, mean, rtol=1e-9, atol=1e-12)
+    np.testing.assert_array_equal(W.data, before)
+
+
+def test_lion_of_the_documentation_is_exact():
+    rng = np.random.default_rng(7)
+    start = rng.normal(size=(20, 2))
+    W, dense = ts.parameter(start), reference.Lion(start)
+    opt = optim.Optimizer(lion, [W], **LION)
+    for _ in range(200):
+        g = ts.IndexedSlices(rng.integers(0, 20, 2), rng.normal(size=(2, 2)), (20, 2))
+        opt.step(store(W, g))
+        dense.step(g.to_dense(), lr=0.01, betas=(0.9, 0.99), weight_decay=0.1)
+    np.testing.assert_allclose(W.data, dense.p, rtol=1e-10)

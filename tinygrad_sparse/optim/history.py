@@ -24,8 +24,8 @@ class Rest(Protocol):
     width: int
     kept: int  # numbers of each single step that `apply` may ask History for
 
-    def one(self, hyper: Any) -> tuple[np.ndarray, np.ndarray]:
-        """The carry of one step, and what to keep of it."""
+    def one(self, hyper: Any, average: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
+        """The carry of one step, and what to keep of it; `average` is what an average keeps."""
 
     def same(self) -> np.ndarray:
         """The carry of no step."""

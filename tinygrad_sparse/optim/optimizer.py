@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from numbers import Real
 from typing import Any, NamedTuple, NoReturn
 
@@ -23,10 +24,10 @@ from tinygrad_sparse.slices import finer, is_sparse, touched
 from tinygrad_sparse.tensor import HABITS, Tensor, pending_of, unwrap
 
 from .rule import Rule
-from .state import State, refuse_rows
+from .state import State, names_of, refuse_rows
 
 MEANINGS = ("exact", "lazy")
-COMMON = {"sparse": "exact", "maximize": False, "master": False, "count": "all"}
+COMMON = {"sparse": "exact", "maximize": False, "master": False, "count": "all", "average": 0.0}
 KEYS = ("groups", "calls", "steps", "slots", "rows", "leads", "counts", "memory")
 
 
@@ -57,6 +58,9 @@ class Optimizer:
     ``maximize=True`` goes uphill. ``master=True`` keeps a float32 copy of float16 parameters and
     rounds only what is read. ``count="row"`` (lazy only) gives each row its own step count, for
     bias corrections.
+
+    ``average=0.999`` also keeps an exponential moving average of the parameters, 0.999a + 0.001p
+    after each step; of all rows, at the cost of the touched ones: see `averages`.
     """
 
     def __init__(
@@ -146,9 +150,7 @@ class Optimizer:
 
     def _plan(self, p: Tensor, group: dict[str, Any], g: Any) -> _Update:
         """What a step would write. What it does do, settling rows, changes no value."""
-        settings = {
-            k: v(self.calls + 1) if callable(v) else v for k, v in group.items() if k != "params"
-        }
+        settings = self._settings(group)
         sparse = is_sparse(g)
         state = self._state(p, settings, sparse)
         rule = state.rule
@@ -169,14 +171,15 @@ class Optimizer:
         step: Any = state.steps + 1
         hyper, memory = rule.hyper(settings, step, state.memory)
         carry = None
-        if exact and sparse:
-            carry = self._carry(p, state, hyper)
-        else:
+        resting = sparse and (exact or state.averaged)
+        if state.history is not None and not (resting and state.exact == exact):
             self._let_none_rest(p, state)
+        if resting:
+            carry = self._carry(p, state, hyper, exact, settings["average"])
         self._settle_others(p, state, rows)
         if rows is ...:
             state.grow_full()
-        elif exact:
+        elif resting:
             state.settle_flat(rows)
         places = state.places(rows)
         counts = None
@@ -187,7 +190,7 @@ class Optimizer:
                 hyper["step"] = counts.reshape(shape).astype(np.float64)
         if p._version != state.version and settings["master"]:
             state.read_again()
-        new = state.new_rows(places, rows, values, hyper)
+        new = state.new_rows(places, rows, values, hyper, settings["average"])
         self._check_shapes(state, values, new)
         return _Update(p, state, rows, places, new, carry, counts, memory)
 
@@ -198,20 +201,29 @@ class Optimizer:
             state = State(rule, p._array(), settings, sparse)
             state.version = p._version
             return state
-        if state.rule is not rule or ("master" in state.names) != settings["master"]:
+        if state.rule is not rule or state.names != names_of(rule, settings):
             self._let_none_rest(p, state)
             state = state.under(rule, settings)
             self._states[p.id] = state
         return state
 
-    def _carry(self, p: Tensor, state: State, hyper: dict[str, Any]) -> Any:
+    def _settings(self, group: dict[str, Any]) -> dict[str, Any]:
+        """A group's settings at the coming step: schedules asked, names of slots decided."""
+        settings = {
+            k: v(self.calls + 1) if callable(v) else v for k, v in group.items() if k != "params"
+        }
+        return {**settings, "averaged": bool(group["average"])}
+
+    def _carry(
+        self, p: Tensor, state: State, hyper: dict[str, Any], exact: bool, average: float
+    ) -> Any:
         """This step as a step at rest, for the rows that it will leave behind."""
         fresh = state.history is None
-        state.remember()
+        state.remember(exact)
         history = state.history
         assert history is not None
         with np.errstate(all="ignore"):
-            carry, kept = history.rest.one(hyper)
+            carry, kept = history.rest.one(hyper, average)
         if np.isnan(carry).any():
             if fresh:
                 state.forget()
@@ -310,6 +322,41 @@ class Optimizer:
                 p._data  # noqa: B018
             state.settle(...)
 
+    def averages(self, p: Tensor) -> np.ndarray:
+        """The moving average of a parameter of this optimizer, under ``average=``.
+
+        >>> import tinygrad_sparse as ts
+        >>> W = ts.parameter(np.zeros(3))
+        >>> opt = ts.optim.SGD([W], lr=1.0, average=0.5)
+        >>> for ids in ([0], [1], [1]):
+        ...     with ts.Tape() as tape:
+        ...         loss = W[ids].sum()
+        ...     opt.step(tape.backward(loss))
+        >>> W.data, opt.averages(W)
+        (array([-1., -2.,  0.]), array([-0.875, -1.25 ,  0.   ]))
+        """
+        if p.id not in self._home:
+            raise TapeError(explain("averages", "a parameter of this optimizer", p.name))
+        self.flush()
+        state = self._states.get(p.id)
+        return p.numpy() if state is None else np.array(state.average())
+
+    @contextmanager
+    def averaged(self) -> Iterator[None]:
+        """``with opt.averaged():`` parameters have their averages as values; then their own."""
+        means = {id: self.averages(p) for id, (p, _) in self._home.items()}
+        own = {id: p.numpy() for id, (p, _) in self._home.items()}
+        synced = [i for i, s in self._states.items() if s.version == self._home[i][0]._version]
+        try:
+            for id, (p, _) in self._home.items():
+                p._overwrite(means[id])
+            yield
+        finally:
+            for id, (p, _) in self._home.items():
+                p._overwrite(own[id])
+            for id in synced:
+                self._states[id].version = self._home[id][0]._version
+
     # -- state -------------------------------------------------------------------------------
 
     def state_bytes(self) -> int:
@@ -400,7 +447,7 @@ class Optimizer:
             if len(one["slots"]):
                 raise CheckpointError(explain(name, f"no slots for {p.name}, step 0", "some"))
             return None
-        settings = {k: v(self.calls + 1) if callable(v) else v for k, v in group.items()}
+        settings = self._settings(group)
         rows, counts, lead = one["rows"], one["counts"], one["leads"]
         if not isinstance(lead, int) or not min(1, p.ndim) <= lead <= p.ndim:
             raise CheckpointError(explain(name, f"rows of {p.name}'s first axes", repr(lead)))

@@ -27,23 +27,32 @@ def _columns(factors: np.ndarray, like: Any) -> Any:
 
 
 class linear:
-    """A zero gradient maps (p, *slots) linearly, element by element: momentum, any decay, averages.
+    """A zero gradient maps (p, *slots) linearly, element by element: momentum, any decay, means.
 
     The carry is the product of the steps' matrices.
     """
 
     kept = 0
+    moveless = False  # whether nothing but an average moves
 
-    def __init__(self, rule: Rule, dtype: Any) -> None:
+    def __init__(self, rule: Rule, dtype: Any, average: bool = False) -> None:
         self.rule = rule
-        self.size = len(rule.slots) + 1
+        self.average = average
+        self.size = len(rule.slots) + 1 + average
         self.width = self.size**2
 
     def same(self) -> np.ndarray:
         return np.eye(self.size).ravel()
 
-    def one(self, hyper: Any) -> tuple[np.ndarray, np.ndarray]:
-        return self.rule.at_rest(hyper).ravel(), np.empty(0)
+    def one(self, hyper: Any, average: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
+        matrix = np.eye(self.size)
+        n = len(self.rule.slots) + 1
+        if not self.moveless:
+            matrix[:n, :n] = self.rule.at_rest(hyper)
+        if self.average:
+            matrix[-1, :n] = (1.0 - average) * matrix[0, :n]
+            matrix[-1, -1] = average
+        return matrix.ravel(), np.empty(0)
 
     def chain(self, first: np.ndarray, then: np.ndarray) -> np.ndarray:
         n = self.size
@@ -51,7 +60,8 @@ class linear:
         return product.reshape(self.width, -1)
 
     def drift(self, carry: np.ndarray) -> int:
-        first = carry.reshape(self.size, self.size)[:, 0]
+        n = len(self.rule.slots) + 1
+        first = carry.reshape(self.size, self.size)[:n, 0]
         return 2 if first[1:].any() else int(first[0] != 1)
 
     def moves(self, carry: np.ndarray) -> bool:
@@ -76,36 +86,55 @@ class linear:
         return new[0], new[1:]
 
 
+class moveless(linear):
+    """Nothing moves at rest but the average: rules that are still, and the lazy meaning of any."""
+
+    moveless = True
+
+
 class _Along:
     """See `along`. The carry: what p is multiplied by, the slots' decays, and the path's length."""
 
     kept = 0
 
-    def __init__(self, rule: Rule, dtype: Any, direction: Callable[..., Any]) -> None:
+    def __init__(
+        self, rule: Rule, dtype: Any, average: bool = False, *, direction: Callable[..., Any]
+    ) -> None:
         self.rule = rule
         self.direction = direction
-        self.width = len(rule.slots) + 2
+        self.average = average
+        self.length = len(rule.slots) + 1  # the row of the path's length
+        self.width = self.length + (4 if average else 1)
 
     def same(self) -> np.ndarray:
         carry = np.ones(self.width)
-        carry[-1] = 0.0
+        carry[self.length] = 0.0
+        carry[self.length + 2 :] = 0.0
         return carry
 
-    def one(self, hyper: Any) -> tuple[np.ndarray, np.ndarray]:
+    def one(self, hyper: Any, average: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
         ones = [np.ones(1) for _ in self.rule.slots]
         moved = self.rule.formula(np.zeros(1), np.zeros(1), *ones, **hyper)[0]
-        return np.append(np.diag(self.rule.at_rest(hyper)), moved), np.empty(0)
+        carry = np.append(np.diag(self.rule.at_rest(hyper)), moved)
+        if self.average:
+            part = 1.0 - average
+            carry = np.concatenate([carry, [average, part * carry[0]], part * moved])
+        return carry, np.empty(0)
 
     def chain(self, first: np.ndarray, then: np.ndarray) -> np.ndarray:
-        carry = first * then
-        carry[-1] = then[0] * first[-1] + then[-1]
+        carry, n = first * then, self.length
+        carry[n] = then[0] * first[n] + then[n]
+        if self.average:  # rows: what it keeps of itself, what it takes of p, and of the path
+            a, b, e = n + 1, n + 2, n + 3
+            carry[b] = then[a] * first[b] + then[b] * first[0]
+            carry[e] = then[a] * first[e] + then[b] * first[n] + then[e]
         return carry
 
     def drift(self, carry: np.ndarray) -> int:
         return int(carry[0] != 1)
 
     def moves(self, carry: np.ndarray) -> bool:
-        return bool(carry[0] != 1 or carry[-1] != 0)
+        return bool(carry[0] != 1 or carry[self.length] != 0)
 
     def factors(self, carry: np.ndarray) -> np.ndarray:
         return carry
@@ -113,12 +142,18 @@ class _Along:
     def apply(
         self, factors: np.ndarray, p: Any, slots: list[Any], steps: np.ndarray, history: History
     ) -> tuple[Any, list[Any]]:
-        decay, *decays, length = _columns(factors, p)
-        new = decay * p + length * self.direction(*slots)
-        return new, [d * s for d, s in zip(decays, slots, strict=True)]
+        decay, *decays = _columns(factors, p)
+        n = len(self.rule.slots)
+        direction = self.direction(*slots[:n])
+        new = decay * p + decays[n] * direction
+        new_slots = [d * s for d, s in zip(decays, slots[:n], strict=False)]
+        if self.average:
+            own, of_p, of_path = decays[n + 1 :]
+            new_slots.append(own * slots[-1] + of_p * p + of_path * direction)
+        return new, new_slots
 
 
-def along(direction: Callable[..., Any]) -> Callable[[Rule, Any], Rest]:
+def along(direction: Callable[..., Any]) -> Callable[..., Rest]:
     """A zero gradient moves p along ``direction(*slots)``, which resting does not change.
 
     As in Lion, where p moves by lr · sign(m) while m decays. The direction is of size 1.
@@ -134,19 +169,26 @@ class _Quotient:
 
     0: D, what p is multiplied by; then the slots' decays; then R = M/√N and Q = 1/√N, for the
     decays M of the momentum and N of the denominator; then the least ηᵢ; then S₀ ... S_K,
-    Sₖ = Σ ωᵢ ηᵢᵏ, in which ωᵢ and ηᵢ are the scalars of p -= Σ ωᵢ m/(√v + ηᵢ).
+    Sₖ = Σ ωᵢ ηᵢᵏ, in which ωᵢ and ηᵢ are the scalars of p -= Σ ωᵢ m/(√v + ηᵢ). With an average:
+    what it keeps of itself, what it takes of p, and sums as above for what it takes of the path.
     """
 
-    kept = 5
+    kept = 6
 
-    def __init__(self, rule: Rule, dtype: Any, m: str, v: str, terms: Terms) -> None:
+    def __init__(
+        self, rule: Rule, dtype: Any, average: bool = False, *, m: str, v: str, terms: Terms
+    ) -> None:
         self.rule = rule
+        self.average = average
         self.terms = terms
         self.m, self.v = rule.slots.index(m), rule.slots.index(v)
         self.order = 10 if dtype == np.float64 else 4
         self.tolerance = np.finfo(dtype).eps
         self.low = len(rule.slots) + 3  # the row of the least η
-        self.width = self.low + self.order + 2
+        self.sums = slice(self.low + 1, self.low + self.order + 2)
+        self.own = self.sums.stop  # rows of an average: its own part, p's, and its sums
+        self.path = slice(self.own + 2, self.own + self.order + 3)
+        self.width = self.path.stop if average else self.own
         self.powers = np.arange(self.order + 1)
         self.noise = 2.0 ** self.powers[2:, None] * 1e-15
 
@@ -154,17 +196,23 @@ class _Quotient:
         carry = np.ones(self.width)
         carry[self.low] = np.inf
         carry[self.low + 1 :] = 0.0
+        if self.average:
+            carry[self.own] = 1.0
         return carry
 
-    def one(self, hyper: Any) -> tuple[np.ndarray, np.ndarray]:
+    def one(self, hyper: Any, average: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
         factors = np.diag(self.rule.at_rest(hyper))
         M, N = factors[1 + self.m], factors[1 + self.v]
         weight, root, eps = self.terms(hyper)  # p -= weight · m / (√v / root + eps)
         weight, eps = weight * root, eps * root
         R, Q = M / math.sqrt(N), 1.0 / math.sqrt(N)
         sums = weight * R * (eps * Q) ** self.powers
-        kept = np.array([factors[0], M, N, weight, eps])
-        return np.concatenate([factors, [R, Q, eps * Q], sums]), kept
+        kept = np.array([factors[0], M, N, weight, eps, average])
+        carry = np.concatenate([factors, [R, Q, eps * Q], sums])
+        if self.average:
+            part = 1.0 - average
+            carry = np.concatenate([carry, [average, part * factors[0]], part * sums])
+        return carry, kept
 
     def chain(self, first: np.ndarray, then: np.ndarray) -> np.ndarray:
         low = self.low
@@ -176,8 +224,12 @@ class _Quotient:
             scale[0] = R
             scale[1:] = np.where(R > 1e-200, Q, 0.0)  # Q may overflow once R is nothing
             np.multiply.accumulate(scale, axis=0, out=scale)
-            np.multiply(scale, then[low + 1 :], out=carry[low + 1 :])
-            carry[low + 1 :] += then[0] * first[low + 1 :]
+            carry[self.sums] = scale * then[self.sums] + then[0] * first[self.sums]
+            if self.average:
+                own, of_p = then[self.own], then[self.own + 1]
+                carry[self.own + 1] = own * first[self.own + 1] + of_p * first[0]
+                path = scale * then[self.path]
+                carry[self.path] = path + own * first[self.path] + of_p * first[self.sums]
         return carry
 
     def drift(self, carry: np.ndarray) -> int:
@@ -187,10 +239,17 @@ class _Quotient:
         return bool(carry[0] != 1 or carry[self.low + 1] != 0)
 
     def factors(self, carry: np.ndarray) -> np.ndarray:
-        """D and the slots' decays; Σω and the mean η̄ of η; what bounds the remainder of a series;
-        the central moments of η/η̄ from the second on.
+        """D and the slots' decays, the spectrum of the path; for an average its parts and path."""
+        parts = [carry[: self.low - 2], self._spectrum(carry[self.sums], carry[self.low])]
+        if self.average:
+            parts += [carry[self.own : self.own + 2]]
+            parts += [self._spectrum(carry[self.path], carry[self.low])]
+        return np.concatenate(parts)
+
+    def _spectrum(self, sums: np.ndarray, least: np.ndarray) -> np.ndarray:
+        """Σω and the mean η̄ of η; what bounds the remainder of a series; the central moments of
+        η/η̄ from the second on.
         """
-        sums = carry[self.low + 1 :]
         with np.errstate(all="ignore"):
             none = sums[0] == 0.0  # a learning rate of zero all along
             centre = np.where(none, 1.0, sums[1] / sums[0])
@@ -205,21 +264,45 @@ class _Quotient:
                     moments[k - 1] = raw[0]
             # what is below the rounding of numbers near 1 is not there
             moments[abs(moments) < self.noise] = 0.0
-            spread = np.where(none, 0.0, np.maximum(1.0, centre / carry[self.low]))
-        return np.concatenate([carry[: self.low - 2], [sums[0], centre, spread], moments])
+            spread = np.where(none, 0.0, np.maximum(1.0, centre / least))
+        return np.concatenate([[sums[0], centre, spread], moments])
 
     def apply(
         self, factors: np.ndarray, p: Any, slots: list[Any], steps: np.ndarray, history: History
     ) -> tuple[Any, list[Any]]:
         n = self.low - 2
-        centre, spread, *moments = factors[n + 1 :]
-        decay, *decays, total_, centre_ = _columns(factors[: n + 2], p)
+        ends = n + self.order + 2
+        decays = _columns(factors[1:n], p)
         m, v = slots[self.m], slots[self.v]
         root = np.sqrt(v)
+        kept = p if (factors[0] == 1.0).all() else _columns(factors[:1], p)[0] * p
+        moved, far = self._moved(factors[n:ends], m, root)
+        new = kept - moved
+        new_slots = [d * s for d, s in zip(decays, slots, strict=False)]
+        average = None
+        if self.average:
+            own, of_p = _columns(factors[ends : ends + 2], p)
+            moved, farther = self._moved(factors[ends + 2 :], m, root)
+            average = own * slots[-1] + of_p * p - moved
+            far = farther if far is None else far if farther is None else far | farther
+            new_slots.append(average)
+        if far is not None:
+            at = np.nonzero(far)
+            old = slots[-1][at] if self.average else np.zeros(len(at[0]))
+            if len(at[0]):
+                new[at], old = self._replay(p[at], m[at], v[at], old, steps[at[0]], history)
+            if average is not None:
+                average[at] = old
+        return new, new_slots
+
+    def _moved(self, spectrum: np.ndarray, m: Any, root: Any) -> tuple[Any, Any]:
+        """Σ ωᵢ m/(√v + ηᵢ), and a mask of the elements for which that is not sure; or None."""
+        centre, spread, *moments = spectrum[1:]
+        total_, centre_ = _columns(spectrum[:2], root)
         below = root + centre_  # √v + η̄
         with np.errstate(all="ignore"):
             # u = η̄ / (√v + η̄) is at most this in each row; the series in u stops where it may
-            least = root.min(axis=tuple(range(1, p.ndim)), initial=np.inf).astype(np.float64)
+            least = root.min(axis=tuple(range(1, root.ndim)), initial=np.inf).astype(np.float64)
             top = 1.0 / (1.0 + least / centre)
             for order in range(2, self.order + 1, 2):
                 bound = moments[order - 2] * spread
@@ -229,51 +312,52 @@ class _Quotient:
             moved = m * total_ / below
             if order > 2:
                 t = -centre_ / below
-                mus = _columns(np.array(moments[: order - 2]), p)
+                mus = _columns(np.array(moments[: order - 2]), root)
                 series = mus[-1]
                 for mu in mus[-2::-1]:
                     series = series * t + mu
                 moved += moved * (t * t) * series
-        kept = p if (factors[0] == 1.0).all() else decay * p
-        new = kept - moved
-        if not sure.all():
+            if sure.all():
+                return moved, None
             rows = np.flatnonzero(~sure)
-            with np.errstate(all="ignore"):
-                limit = (self.tolerance / bound[rows]) ** (1.0 / order)
-                far = ~(centre_[rows] / below[rows] <= _columns(limit, p))
-            resting = far & (m[rows] == 0)
-            new[rows] = np.where(resting, kept[rows], new[rows])
-            row, *rest = np.nonzero(far & ~resting)
-            if len(row):
-                at = (rows[row], *rest)
-                new[at] = self._replay(p[at], m[at], v[at], steps[at[0]], history)
-        return new, [d * s for d, s in zip(decays, slots, strict=True)]
+            limit = (self.tolerance / bound[rows]) ** (1.0 / order)
+            unsure = ~(centre_[rows] / below[rows] <= _columns(limit[None], root)[0])
+        resting = unsure & (m[rows] == 0)
+        moved[rows] = np.where(resting, 0.0, moved[rows])
+        far = np.zeros(m.shape, bool)
+        far[rows] = unsure & ~resting
+        return moved, far
 
-    def _replay(self, p: Any, m: Any, v: Any, steps: np.ndarray, history: History) -> Any:
-        """Single elements step by step, until nothing is left of their momentum."""
+    def _replay(
+        self, p: Any, m: Any, v: Any, mean: Any, steps: np.ndarray, history: History
+    ) -> tuple[Any, Any]:
+        """Single elements and their averages, step by step until their momentum is nothing."""
         order = np.argsort(steps, kind="stable")
         steps = steps[order]
-        p, m, v = (np.array(x[order], np.float64) for x in (p, m, v))
+        p, m, v, mean = (np.array(x[order], np.float64) for x in (p, m, v, mean))
         left = np.ones_like(p)
         first, i, n = 0, int(steps[0]), len(steps)
         while first < n and i < history.now:
             i = max(i, int(steps[first])) + 1
             active = slice(first, int(np.searchsorted(steps, i)))
-            decay, M, N, weight, eps = history.step(i)
+            decay, M, N, weight, eps, own = history.step(i)
             left[active] *= M
             m[active] *= M
             v[active] *= N
             p[active] = decay * p[active] - weight * m[active] / (np.sqrt(v[active]) + eps)
+            mean[active] = own * mean[active] + (1.0 - own) * p[active]
             if i % 16 == 0:
-                done = first + int(np.searchsorted(left[active] >= TINY, True))
-                p[first:done] *= history.since(np.array([i]))[0, 0]
-                first = done
-        new = np.empty_like(p)
-        new[order] = p
-        return new
+                done = slice(first, first + int(np.searchsorted(left[active] >= TINY, True)))
+                later = history.since(np.array([i]))[:, 0]
+                if self.average:
+                    mean[done] = later[self.own] * mean[done] + later[self.own + 1] * p[done]
+                p[done] *= later[0]
+                first = done.stop
+        back = np.argsort(order)
+        return p[back], mean[back]
 
 
-def quotient(m: str, v: str, terms: Terms) -> Callable[[Rule, Any], Rest]:
+def quotient(m: str, v: str, terms: Terms) -> Callable[..., Rest]:
     """A zero gradient moves p by a scalar times m / (√v / root + eps), while m and v decay: Adam.
 
     `terms(hyper)` gives (weight, root, eps) of a step, for m and v as they are after it:

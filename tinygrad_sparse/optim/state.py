@@ -18,11 +18,19 @@ from tinygrad_sparse.backend import Array, adapter_of
 from tinygrad_sparse.errors import SparsityError, explain
 
 from .history import History
+from .rest import moveless
 from .rule import Rule
 
 BLOCK = 2**18  # bytes of rows caught up at a time, so that they stay in the cache
 COMPACT = 2**20  # bytes of full slots below which rows are not counted
 CHUNK = 2**16  # rows of a whole table looked at at a time
+FROM_P = ("average", "master")  # slots that start as the parameter does
+
+
+def names_of(rule: Rule, settings: dict[str, Any]) -> tuple[str, ...]:
+    """The slots that a rule has under these settings."""
+    average = ["average"] if settings["averaged"] else []
+    return (*rule.slots, *average, *(["master"] if settings["master"] else []))
 
 
 class State:
@@ -33,13 +41,15 @@ class State:
         self.array = array
         self.xp = adapter_of(array).xp
         self.wide = np.promote_types(array.dtype, np.float32)  # float16 has no room for squares
-        self.names = (*rule.slots, *(["master"] if settings["master"] else []))
+        self.names = names_of(rule, settings)
+        self.averaged = settings["averaged"]
         self.lead = 0
         self.steps = 0
         self.memory: Any = {}
         self.version = 0
         self.settings = settings
         self.history: History | None = None
+        self.exact = False
         self.moving = False  # whether resting moves p, so that a read must settle
         self.drift = 0
         self.base = 0  # the last step of rows without a stamp
@@ -82,7 +92,7 @@ class State:
     def _fill(self, places: Any, rows: Any) -> None:
         """What new rows start with, where that is not zero."""
         for name, slot in zip(self.names, self.slots, strict=True):
-            if name == "master":
+            if name in FROM_P:
                 slot[places] = self.flat[rows]
             elif name in self.rule.start and (value := self.settings[self.rule.start[name]]):
                 slot[places] = value
@@ -149,15 +159,23 @@ class State:
 
     # -- one step ----------------------------------------------------------------------------
 
-    def new_rows(self, places: Any, rows: Any, g: Array, hyper: dict[str, Any]) -> list[Array]:
+    def new_rows(
+        self, places: Any, rows: Any, g: Array, hyper: dict[str, Any], average: float
+    ) -> list[Array]:
         """The new rows of the parameter and of its slots; writes nothing."""
         formula, update = self.rule.formula, adapter_of(self.array).update_rows
         master = "master" in self.names
+        own = len(self.rule.slots)
         if self.index is None and self.flat.dtype == self.wide and not master:
-            return update(formula, rows, g, self.flat, self.slots, hyper)
-        slots = [self._take(slot, places) for slot in self.slots]
-        p = slots.pop() if master else self._take(self.flat, rows).astype(self.wide, copy=False)
-        new = update(formula, ..., g.astype(self.wide, copy=False), p, slots, hyper)
+            new = update(formula, rows, g, self.flat, self.slots[:own], hyper)
+        else:
+            slots = [self._take(slot, places) for slot in self.slots[:own]]
+            p = self._take(self.slots[-1], places) if master else self._take(self.flat, rows)
+            wide = (a.astype(self.wide, copy=False) for a in (g, p))
+            new = update(formula, ..., *wide, slots, hyper)
+        if self.averaged and len(new) == own + 1:
+            mean = self._take(self.slots[own], places)
+            new.append(average * mean + (1.0 - average) * new[0])
         return [*new, new[0]] if master else new
 
     def read_again(self) -> None:
@@ -178,11 +196,13 @@ class State:
 
     # -- rows left behind --------------------------------------------------------------------
 
-    def remember(self) -> None:
-        """From now on rows may rest: each gets a stamp."""
+    def remember(self, exact: bool) -> None:
+        """From now on rows may rest: each gets a stamp. If not `exact`, only averages move then."""
         if self.history is None:
-            assert self.rule.rest is not None
-            self.history = History(self.rule.rest(self.rule, self.wide), self.steps)
+            kind = self.rule.rest if exact else moveless
+            assert kind is not None
+            self.exact = exact
+            self.history = History(kind(self.rule, self.wide, self.averaged), self.steps)
             size = len(self.flat) if self.index is None else len(self.ids)
             self.stamps = self.xp.zeros(size, np.int32)
             # zero: never touched, so its slots are zero too
@@ -195,7 +215,7 @@ class State:
         rest = self.history.rest
         self.moving |= rest.moves(carry)
         self.drift = max(self.drift, rest.drift(carry))
-        if self.drift == 2 or (self.drift and "master" in self.names):
+        if self.drift == 2 or (self.drift and set(self.names) & set(FROM_P)):
             self.grow_full()
 
     def restart(self) -> None:
@@ -354,6 +374,14 @@ class State:
             slot[:n].reshape(self.saved_shape(name, n)).copy()
             for name, slot in zip(self.names, self.slots, strict=True)
         ]
+
+    def average(self) -> Array:
+        """The table of averages, once all is up to date."""
+        table = self.flat.astype(self.wide)
+        if "average" in self.names:
+            rows = slice(None) if self.index is None else self.ids[: self.used]
+            table[rows] = self.slots[self.names.index("average")][: self.taken()]
+        return table.reshape(self.array.shape).astype(self.array.dtype, copy=False)
 
     def taken(self) -> int:
         """How many rows the slots hold."""
