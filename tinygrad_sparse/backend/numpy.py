@@ -79,8 +79,7 @@ def sum_duplicates(rows: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np
     A stable sort, then sums in the order of appearance, so the same input gives the same bits every
     time. float16 is summed in float32: finite parts may not overflow on the way.
     """
-    order = np.argsort(rows, kind="stable")
-    rows = rows[order]
+    order, rows = _sort(rows)
     first = np.empty(len(rows), dtype=bool)
     first[:1] = True
     np.not_equal(rows[1:], rows[:-1], out=first[1:])
@@ -93,6 +92,21 @@ def sum_duplicates(rows: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np
     else:
         sums = _sum_runs(values, order, starts, wide)
     return rows[starts], sums.astype(values.dtype, copy=False)
+
+
+def _sort(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The places of `rows` in ascending order of id, equal ids as they came; and the ids so.
+
+    Where both fit, an id and its place make one number, and plain numbers sort several times as
+    fast: no two are equal, so no order among equals is there to keep.
+    """
+    bits = len(rows).bit_length()
+    if len(rows) <= FEW or int(rows.max()).bit_length() + bits > 63:
+        order = np.argsort(rows, kind="stable")
+        return order, rows[order]
+    both = (rows << bits) | np.arange(len(rows))
+    both.sort()
+    return both & ((1 << bits) - 1), both >> bits
 
 
 def _sum_runs(values: np.ndarray, order: np.ndarray, starts: np.ndarray, wide: Any) -> np.ndarray:
