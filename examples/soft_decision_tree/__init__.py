@@ -1,7 +1,7 @@
 """Soft decision trees (Frosst & Hinton, 2017), with leaves that learn by gradient or by counting.
 
-Read the files in this order: `leaves`, `model`, `routing`, `estimator`; then `reading`, `plot`,
-`store`, and `data` and `command` for the program.
+Read the files in this order: `counts`, `leaves`, `model`, `routing`, `base`, `estimator`; then
+`reading`, `plot`, `store`, and `data` and `command` for the program.
 """
 
 from .estimator import SoftDecisionTreeClassifier, SoftDecisionTreeRegressor

@@ -13,8 +13,9 @@ from pathlib import Path
 import numpy as np
 
 from . import store
+from .base import CHOICES
 from .data import BUNDLED, Set, read
-from .estimator import CHOICES, SoftDecisionTreeClassifier
+from .estimator import SoftDecisionTreeClassifier
 from .plot import plot_path, plot_tree
 from .reading import agreement, export_text
 
@@ -45,7 +46,7 @@ def run(options: argparse.Namespace) -> None:
             raise InputError(f"cannot write a file {path}")
     examples = read_examples(options)
     print(
-        f"{examples.X.shape[0]:,} examples to learn from, {examples.X.shape[0 + 1]:,} features,"
+        f"{examples.X.shape[0]:,} examples to learn from, {examples.X.shape[1]:,} features,"
         f" {len(np.unique(examples.y)):,} classes; {examples.X_test.shape[0]:,} to test with"
     )
     settings = {name: getattr(options, name) for name in SETTINGS}
@@ -122,7 +123,12 @@ def parser() -> argparse.ArgumentParser:
     training = p.add_argument_group("the training").add_argument
     training("--epochs", type=count, dest="max_iter", help="passes over the examples [%(default)s]")
     training("--batch", type=count, dest="batch_size", help="examples a step [%(default)s]")
-    training("--lr", type=rate, dest="learning_rate", help="of Adam; falls to 0 [%(default)s]")
+    training(
+        "--lr",
+        type=rate,
+        dest="learning_rate",
+        help="how far a step may move a logit; falls to 0 [%(default)s]",
+    )
     training(
         "--penalty", type=partial(number, float, 0, 1e6), help="for one-sided gates [%(default)s]"
     )

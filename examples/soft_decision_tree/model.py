@@ -17,7 +17,7 @@ import tinygrad_sparse as ts
 from tinygrad_sparse import ops, optim
 from tinygrad_sparse.nn.soft_tree import PathPenalty, SoftTree, SparseRows, leaves_of
 
-from .leaves import Arrays
+from .counts import Arrays
 
 SLOW = 0.05
 EPS = 1e-8  # Adam's

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from .estimator import SoftDecisionTree
+from .base import SoftDecisionTree
 from .reading import names_of, path_of, says, strongest, summed_up
 
 RIGHT, LEFT = "#b2182b", "#2166ac"  # the two ends of the colour map of weights
@@ -88,7 +88,7 @@ def plot_path(
 ) -> Figure:
     """The way of one example in a row: itself, each gate with the side it takes, the leaf.
 
-    An image gate shows weight times pixel, what it saw in *this* example, under its weights.
+    A gate shows weight times feature, what it saw in *this* example; an image its weights as well.
     """
     x = np.asarray(x).reshape(-1)
     path = path_of(tree, x, routing)
@@ -109,15 +109,14 @@ def plot_path(
     first.set_title("the example", fontsize=8)
     weights = tree.gate_weights_
     for column, step in enumerate(path.steps, 1):
-        shown = [weights[step.node]]
-        if image_shape is not None:
-            shown.append(weights[step.node] * x)
-        for axes, w in zip(grid[:, column], shown, strict=True):
+        w = weights[step.node]
+        for axes in grid[:, column]:
             axes.set_axis_on()
-            if image_shape is not None:
-                _image(axes, w.reshape(image_shape))
-            else:
-                _bars(axes, w, names_of(tree, feature_names))
+        if image_shape is not None:
+            _image(grid[0, column], w.reshape(image_shape))
+            _image(grid[1, column], (w * x).reshape(image_shape))
+        else:
+            _bars(grid[0, column], w * x, names_of(tree, feature_names))
         side = "right" if step.right else "left"
         grid[0, column].set_title(
             f"gate {step.node}\n{side} {step.probability:.3f}",
@@ -234,7 +233,8 @@ def _verdict(
             ha="center", va="top", fontsize=7, weight="bold", color="#222222",
         )  # fmt: skip
     else:
-        text = says(tree, values, class_names).replace(", ", "\n")
+        lines = says(tree, values, class_names).split(", ")
+        text = "\n".join(line if len(line) < 21 else f"{line[:14]}… {line[-4:]}" for line in lines)
         size = 6 if "\n" in text else 8
         axes.text(0.5, 0.5, text, ha="center", va="center", fontsize=size)
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .estimator import SoftDecisionTree
+from .base import SoftDecisionTree
 
 
 class Step(NamedTuple):

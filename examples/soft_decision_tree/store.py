@@ -15,7 +15,8 @@ import numpy as np
 
 from tinygrad_sparse.errors import CheckpointError, explain
 
-from .estimator import SoftDecisionTree, SoftDecisionTreeClassifier, SoftDecisionTreeRegressor
+from .base import SoftDecisionTree
+from .estimator import SoftDecisionTreeClassifier, SoftDecisionTreeRegressor
 
 FORMAT = "soft decision tree 1"
 KINDS = {kind.__name__: kind for kind in (SoftDecisionTreeClassifier, SoftDecisionTreeRegressor)}

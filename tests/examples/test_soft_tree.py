@@ -29,14 +29,8 @@ from examples.soft_decision_tree import (
     plot_tree,
     save,
 )
-from examples.soft_decision_tree.leaves import (
-    SMALL,
-    SMOOTHING,
-    CountedLeaves,
-    Counts,
-    GaussianLeaves,
-    GradientLeaves,
-)
+from examples.soft_decision_tree.counts import SMALL, SMOOTHING, Counts
+from examples.soft_decision_tree.leaves import CountedLeaves, GaussianLeaves, GradientLeaves
 from tinygrad_sparse.errors import CheckpointError
 from tinygrad_sparse.nn.soft_tree import leaves_of, log_arrivals
 

@@ -1,0 +1,243 @@
+"""What the two estimators share: settings, checks, the fitted state, and its ways in and out.
+
+Between calls the fitted state is a `Model`; pickle and `store` see it as plain arrays.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.model_selection import train_test_split
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+
+from tinygrad_sparse.nn.soft_tree import PathPenalty, SoftTree
+
+from .counts import SMOOTHING
+from .model import Data, Model, Plan, Size, train
+from .routing import leaves_reached, route
+
+CHOICES = {
+    "leaves": ("derivative_free", "gradient"),
+    "smoothing": tuple(SMOOTHING),
+    "leaf_form": ("normalised", "softmax"),
+    "schedule": ("linear", "constant"),
+}
+FROM = {"depth": 0, "batch_size": 1, "max_iter": 1, "n_iter_no_change": 1}
+TINY, BIG = np.finfo(float).tiny, np.finfo(float).max
+RANGES = {
+    "learning_rate": (TINY, BIG, "a number > 0"),
+    "inverse_temperature": (TINY, BIG, "a number > 0"),
+    "penalty": (0, BIG, "a number >= 0"),
+    "penalty_decay": (TINY, 1, "a share in (0, 1]"),
+    "validation_fraction": (TINY, 1 - np.finfo(float).epsneg, "a share in (0, 1)"),
+}
+
+
+class SoftDecisionTree(BaseEstimator):
+    """What the classifier and the regressor share; the classifier says what parameters mean."""
+
+    def __init__(
+        self,
+        depth: int = 6,
+        *,
+        leaves: str = "gradient",
+        smoothing: str = "exponential",
+        inverse_temperature: float = 1.0,
+        learn_temperature: bool = False,
+        penalty: float = 0.1,
+        penalty_decay: float = 0.5,
+        penalty_window: bool = True,
+        learning_rate: float = 1.0,
+        schedule: str = "linear",
+        batch_size: int = 128,
+        max_iter: int = 100,
+        early_stopping: bool = False,
+        validation_fraction: float = 0.1,
+        n_iter_no_change: int = 10,
+        tol: float = 1e-4,
+        warm_start: bool = False,
+        random_state: Any = None,
+        verbose: bool = False,
+    ) -> None:
+        self.depth = depth
+        self.leaves = leaves
+        self.smoothing = smoothing
+        self.inverse_temperature = inverse_temperature
+        self.learn_temperature = learn_temperature
+        self.penalty = penalty
+        self.penalty_decay = penalty_decay
+        self.penalty_window = penalty_window
+        self.learning_rate = learning_rate
+        self.schedule = schedule
+        self.batch_size = batch_size
+        self.max_iter = max_iter
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.n_iter_no_change = n_iter_no_change
+        self.tol = tol
+        self.warm_start = warm_start
+        self.random_state = random_state
+        self.verbose = verbose
+
+    # -- learning ----------------------------------------------------------------------------
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Learn from X (n, D), dense or sparse, and y (n,); examples of weight 0 count as absent.
+
+        With ``warm_start=True`` training goes on from where the last call ended.
+        """
+        again = self.warm_start and hasattr(self, "_model")
+        plan = Plan(
+            batch_size=self.batch_size,
+            epochs=self.max_iter,
+            learning_rate=self.learning_rate,
+            schedule=self.schedule,
+            patience=self.n_iter_no_change,
+            tol=self.tol,
+            verbose=self.verbose,
+        )
+        return self._learn(X, y, sample_weight, again, plan, self.early_stopping)
+
+    def _learn(
+        self, X: Any, y: Any, sample_weight: Any, again: bool, plan: Plan, hold_out: bool
+    ) -> Self:
+        self._check_settings()
+        X, y = validate_data(
+            self,
+            X,
+            y,
+            accept_sparse="csr",
+            dtype=self._model.dtype if again else [np.float64, np.float32],
+            multi_output=True,  # a column is made flat, with a warning; see `_known_targets`
+            reset=not again,
+        )
+        weights = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
+        targets, weights = self._known_targets(y, weights, again)
+        data = Data(X, targets, weights)
+        if not weights.all():
+            data = data.take(np.flatnonzero(weights))
+        if not len(data.targets):
+            raise ValueError("sample_weight: expected a positive weight, got only zeros")
+        if not again:
+            self._rng = check_random_state(self.random_state)
+            self._model = self._build(X.shape[1], Size.of(data), self._rng, X.dtype)
+            self.n_iter_, self.loss_curve_, self.validation_scores_ = 0, [], []
+        score = None
+        if hold_out:
+            learned, held = train_test_split(
+                np.arange(len(data.targets)),
+                test_size=self.validation_fraction,
+                random_state=self._rng,
+            )
+            part, data = data.take(held), data.take(learned)
+            score = lambda: self._score(part)
+        history = train(self._model, data, plan, self._rng, score)
+        self.n_iter_ += len(history.losses)
+        self.loss_curve_ += history.losses
+        self.validation_scores_ += history.scores
+        return self
+
+    def _partial_fit(self, X: Any, y: Any, sample_weight: Any, again: bool) -> Self:
+        plan = Plan(
+            batch_size=self.batch_size,
+            learning_rate=self.learning_rate,
+            verbose=self.verbose,
+            stream=True,
+        )
+        return self._learn(X, y, sample_weight, again, plan, hold_out=False)
+
+    def _check_settings(self) -> None:
+        """Raise ValueError for a setting out of range, before anything is learned."""
+        for name, known in CHOICES.items():
+            if getattr(self, name, known[0]) not in known:
+                raise ValueError(f"{name}: expected one of {known}, got {getattr(self, name)!r}")
+        for name, least in FROM.items():
+            value = getattr(self, name)
+            if not isinstance(value, (int, np.integer)) or value < least:
+                raise ValueError(f"{name}: expected a whole number from {least}, got {value!r}")
+        for name, (low, high, text) in RANGES.items():
+            value = getattr(self, name)
+            if not low <= value <= high:
+                raise ValueError(f"{name}: expected {text}, got {value!r}")
+
+    def _build(self, D: int, size: Size, rng: Any, dtype: Any) -> Model:
+        tree = SoftTree(
+            D,
+            self.depth,
+            inverse_temperature=self.inverse_temperature,
+            learn_temperature=self.learn_temperature,
+            std=1.0 / size.length,
+            seed=rng.randint(2**31 - 1),
+            dtype=dtype,
+        )
+        penalty = PathPenalty(
+            self.depth, self.penalty, decay=self.penalty_decay, window=self.penalty_window
+        )
+        return Model(tree, self._leaves(2**self.depth, rng, dtype), penalty, size)
+
+    # -- what was learned --------------------------------------------------------------------
+
+    def _route(self, X: Any, routing: str) -> np.ndarray:
+        X = self._examples(X)
+        return route(self._model, X, routing)
+
+    def _examples(self, X: Any) -> Any:
+        check_is_fitted(self)
+        return validate_data(self, X, accept_sparse="csr", dtype=self._model.dtype, reset=False)
+
+    def apply(self, X: Any, routing: str = "likeliest") -> np.ndarray:
+        """The leaf of each example, (n,), counted from the left; `routing` is hard or likeliest."""
+        X = self._examples(X)
+        return leaves_reached(self._model, X, routing)
+
+    def arrivals(self, X: Any) -> np.ndarray:
+        """The probability that each example arrives at each node, (n, 2^(depth + 1) - 1)."""
+        X = self._examples(X)
+        return np.exp(self._model.log_nodes(X))
+
+    @property
+    def gate_weights_(self) -> np.ndarray:
+        """What each gate looks at, (2^depth - 1, D), the inverse temperature included."""
+        return (self._fitted.tree.weight.data * self._fitted.beta).T
+
+    @property
+    def gate_intercepts_(self) -> np.ndarray:
+        """The logit of each gate where all features are 0, (2^depth - 1,)."""
+        return self._fitted.tree.bias.data * self._fitted.beta
+
+    @property
+    def _fitted(self) -> Model:
+        check_is_fitted(self)
+        return self._model
+
+    # -- scikit-learn ------------------------------------------------------------------------
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "_model")
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = dict(super().__getstate__())
+        if "_model" in state:
+            state["_model"] = state["_model"].arrays()
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        arrays = state.pop("_model", None)
+        super().__setstate__(state)
+        if arrays is not None:
+            self._restore(arrays)
+
+    def _restore(self, arrays: dict[str, np.ndarray]) -> None:
+        """Make the model that `arrays` were taken from."""
+        weight = arrays["tree.weight"]
+        model = self._build(len(weight), Size(), np.random.RandomState(0), weight.dtype)
+        model.load(arrays)
+        self._model = model

@@ -1,0 +1,165 @@
+"""Pseudo-counts of which a step touches a few rows, whatever the smoothing does to the others.
+
+Both smoothings decay all rows alike, so the decay is one number beside the table. The rows that a
+step adds are added by an SGD step, so this works wherever an optimizer does.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import tinygrad_sparse as ts
+from tinygrad_sparse import ops, optim
+from tinygrad_sparse.nn.soft_tree import leaf_update
+
+FLOOR = 1e-30  # of a count, so that the logarithm of a class never seen is finite
+SMALL = 1e-6  # a scale below this is multiplied into its table
+WINDOW = 100  # batches remembered of a stream, which has no epochs
+
+Arrays = dict[str, np.ndarray]
+
+
+class Counts(ts.nn.Module):
+    """Pseudo-counts θ (C, L), a few rows a step: t += 1, θ ← (1 - α) θ + U, α = max(1/t, 1/n).
+
+    With n batches an epoch that is a running mean at first, then a window about an epoch long. The
+    table holds θ / scale: rows that a step does not touch decay with the scale alone.
+    """
+
+    def __init__(self, table: np.ndarray, floor: Any = FLOOR) -> None:
+        self.table = ts.parameter(table, name="leaves.counts")
+        self.floor = floor
+        self.scale, self.steps = 1.0, 0
+        self.sgd = optim.SGD([self.table], lr=1.0)
+        self.begin_epoch(1, stream=False)
+
+    def begin_epoch(self, batches: int, stream: bool) -> None:
+        """Take n, and sum anew what steps only add to: rounding errors end here."""
+        self.batches = WINDOW if stream else batches
+        self._set(self.data())
+
+    def __getitem__(self, classes: np.ndarray) -> Any:
+        """The rows θ[classes], tracked."""
+        return self.table[classes] * self.scale
+
+    def log_shares(self, classes: np.ndarray) -> Any:
+        """log(θ / Σ_c θ) of the classes, tracked as if the sum were a constant."""
+        return ops.log(self.table[classes]) - np.log(self.totals)  # the scale cancels
+
+    def data(self) -> np.ndarray:
+        """θ, whole."""
+        return self.table.data * self.scale
+
+    def times_slope(self, grads: ts.GradStore) -> ts.IndexedSlices:
+        """θ ∘ gradient by θ, where the scale cancels too."""
+        return leaf_update(self.table, grads[self.table])
+
+    def slope(self, grads: ts.GradStore) -> ts.IndexedSlices:
+        """The gradient by θ."""
+        return grads[self.table] / self.scale
+
+    def add(self, U: ts.IndexedSlices, gain: float = 1.0) -> None:
+        """One step with gain · U, written as one of gradient descent."""
+        self.steps += 1
+        keep = 1.0 - max(1.0 / self.steps, 1.0 / self.batches)
+        if keep == 0.0:
+            self._set(np.zeros_like(self.table.data))
+        self.scale *= keep or 1.0
+        gain /= self.scale
+        self.sgd.lr = -gain
+        self.sgd.step(store(self.table, U))
+        self.totals = self.totals + gain * U.values.sum(axis=0)
+        if self.scale < SMALL:
+            self._set(self.data())
+
+    def _set(self, table: np.ndarray) -> None:
+        self.load_state_dict({"table": np.maximum(table, self.floor).astype(table.dtype)})
+        self.totals = self.table.data.sum(axis=0)
+        self.scale = 1.0
+
+    def arrays(self) -> Arrays:
+        """All it remembers."""
+        return {
+            "table": self.table.numpy(),
+            "scale": np.array(self.scale),
+            "steps": np.array(self.steps),
+        }
+
+    def load(self, arrays: Arrays) -> None:
+        """Go on from `arrays`."""
+        self._set(arrays["table"])
+        self.scale, self.steps = float(arrays["scale"]), int(arrays["steps"])
+
+
+class EpochCounts(ts.nn.Module):
+    """Pseudo-counts that an epoch replaces step by step: θ ← θ - θ[start of epoch] / n + U.
+
+    So θ = ρ · start + fresh, where ρ falls evenly from 1 to 0 and `fresh` is the sum of U: no table
+    is touched but for the rows of U, and nothing can fall below zero by rounding.
+    """
+
+    def __init__(self, table: np.ndarray, floor: Any = FLOOR) -> None:
+        self.start = ts.parameter(table, name="leaves.start")
+        self.fresh = ts.parameter(np.zeros_like(table), name="leaves.fresh")
+        self.floor = floor
+        self.kept = 1.0
+        self.sgd = optim.SGD([self.fresh], lr=1.0)
+        self.begin_epoch(1, stream=False)
+
+    def begin_epoch(self, batches: int, stream: bool) -> None:
+        """What was counted becomes the start; of a stream, each part is an epoch."""
+        self.batches = batches
+        self._set(self.data())
+
+    def __getitem__(self, classes: np.ndarray) -> Any:
+        return self.start[classes] * self.kept + self.fresh[classes]
+
+    def log_shares(self, classes: np.ndarray) -> Any:
+        return ops.log(self[classes]) - np.log(self.start_totals * self.kept + self.totals)
+
+    def data(self) -> np.ndarray:
+        return self.start.data * self.kept + self.fresh.data
+
+    def times_slope(self, grads: ts.GradStore) -> ts.IndexedSlices:
+        """θ ∘ gradient by θ: both tables' parts of it, by the chain rule."""
+        return leaf_update(self.start, grads[self.start]) + leaf_update(
+            self.fresh, grads[self.fresh]
+        )
+
+    def slope(self, grads: ts.GradStore) -> ts.IndexedSlices:
+        return grads[self.fresh]
+
+    def add(self, U: ts.IndexedSlices, gain: float = 1.0) -> None:
+        self.sgd.lr = -gain
+        self.sgd.step(store(self.fresh, U))
+        self.totals = self.totals + gain * U.values.sum(axis=0)
+        self.kept = max(0.0, self.kept - 1.0 / self.batches)
+        if self.kept < SMALL:
+            self._set(self.data())
+
+    def _set(self, table: np.ndarray) -> None:
+        table = np.maximum(table, self.floor).astype(table.dtype)
+        self.load_state_dict({"start": table, "fresh": np.zeros_like(table)})
+        self.start_totals, self.totals = table.sum(axis=0), np.zeros_like(table[0])
+        self.kept = 1.0
+
+    def arrays(self) -> Arrays:
+        return {**self.state_dict(), "kept": np.array(self.kept)}
+
+    def load(self, arrays: Arrays) -> None:
+        self._set(arrays["start"])
+        self.load_state_dict({"start": arrays["start"], "fresh": arrays["fresh"]})
+        self.totals = arrays["fresh"].sum(axis=0)
+        self.kept = float(arrays["kept"])
+
+
+SMOOTHING = {"exponential": Counts, "epoch": EpochCounts}
+
+
+def store(parameter: ts.Tensor, g: Any) -> ts.GradStore:
+    """A GradStore with one gradient."""
+    grads = ts.GradStore()
+    grads[parameter] = g
+    return grads
