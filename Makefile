@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable
 
-.PHONY: help demo test smoke lint bench clean
+.PHONY: help demo test smoke lint docs bench clean
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 
@@ -25,6 +25,9 @@ lint: $(VENV)/.lint  ## format, style and types
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/mypy tinygrad_sparse
+
+docs: $(VENV)/.test  ## the pages that are made from the code
+	$(BIN)/python docs/make_operators.py
 
 bench: $(VENV)/.examples  ## the benchmarks, as printed tables of ratios
 	$(BIN)/python -m benchmarks
