@@ -63,7 +63,7 @@ def row(name: str, f: Any, module: ModuleType, sources: dict[str, ast.FunctionDe
     declared = name if hasattr(f, "op") else f"_{name}"
     op = getattr(getattr(module, declared, None), "op", None)
     if op is None:
-        vjp, rows = f"composed of {calls(sources[name])}", "as its parts"
+        vjp, rows = f"composed of {calls(sources[name], module, sources)}", "as its parts"
     else:
         vjp, rows = vjps(sources[declared], sources), rule(op)
     kinks = "; ".join(kink(k) for k in getattr(f, "kinks", ()))
@@ -118,15 +118,26 @@ def is_docstring(node: ast.stmt) -> bool:
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
 
 
-def calls(node: ast.FunctionDef) -> str:
-    """The ops that a composed one calls, in the order of appearance."""
-    names = [
-        call.func.id if isinstance(call.func, ast.Name) else call.func.attr
-        for call in ast.walk(node)
-        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name | ast.Attribute)
-    ]
-    known = dict.fromkeys(n.strip("_") for n in names if n.strip("_") in ops.__all__)
-    return ", ".join(f"`{n}`" for n in known) or "array operations"
+def calls(node: ast.FunctionDef, module: ModuleType, sources: dict[str, ast.FunctionDef]) -> str:
+    """The ops that a composed one calls, by itself and through helpers beside it."""
+    found: dict[str, None] = {}
+    todo, seen = [node], {node.name}
+    while todo:
+        for call in ast.walk(todo.pop(0)):
+            if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name)):
+                continue
+            name = call.func.id
+            f, public = getattr(module, name, None), name.strip("_")
+            if (
+                public != node.name
+                and public in ops.__all__
+                and (hasattr(f, "op") or f is getattr(ops, public))
+            ):
+                found[public] = None
+            elif name in sources and name not in seen:
+                seen.add(name)
+                todo.append(sources[name])
+    return ", ".join(f"`{n}`" for n in found) or "array operations"
 
 
 def rule(op: Any) -> str:

@@ -97,6 +97,11 @@ def rowwise(letters: str, when: Callable[..., bool] | None = None) -> RowRule:
     return RowRule("rowwise", roles, words=f"({', '.join(letters)}) {condition}".strip())
 
 
+def roles(f: Callable[..., Roles]) -> RowRule:
+    """The rule of an op whose roles depend on its shapes: f answers as `RowRule.roles` does."""
+    return RowRule("rowwise", f, words=first_line(f))
+
+
 def first_line(f: Callable[..., Any]) -> str:
     """What a function's docstring says first."""
     return (inspect.getdoc(f) or "").partition("\n")[0].rstrip(".")

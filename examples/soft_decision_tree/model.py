@@ -135,13 +135,15 @@ class Model:
             for i, slots in enumerate(state["slots"])
             for j, slot in enumerate(slots)
         }
+        rows = {f"rows.{i}": ids for i, ids in enumerate(state["rows"]) if ids is not None}
         past = {} if self.penalty.past is None else {"penalty.past": self.penalty.past}
         return {
             **{f"tree.{name}": a for name, a in self.tree.state_dict().items()},
             **{f"leaves.{name}": a for name, a in self.leaves.arrays().items()},
             "size": np.array(self.size),
-            "optimizer.steps": np.array(state["steps"]),
+            **{f"optimizer.{name}": np.array(state[name]) for name in ("calls", "steps", "leads")},
             **slots,
+            **rows,
             **past,
         }
 
@@ -150,14 +152,15 @@ class Model:
         self.tree.load_state_dict(part(arrays, "tree."))
         self.leaves.load(part(arrays, "leaves."))
         self.size = Size(*arrays["size"].tolist())
-        steps = arrays["optimizer.steps"].tolist()
-        slots = part(arrays, "optimizer.")
+        slots, rows = part(arrays, "optimizer."), part(arrays, "rows.")
+        numbers = {name: slots[name].tolist() for name in ("calls", "steps", "leads")}
+        count = len(numbers["steps"])
         state = self.optimizer.state_dict() | {
-            "steps": steps,
+            **numbers,
             "slots": [
-                [slots[f"{i}.{j}"] for j in range(2) if f"{i}.{j}" in slots]
-                for i in range(len(steps))
+                [slots[f"{i}.{j}"] for j in range(2) if f"{i}.{j}" in slots] for i in range(count)
             ],
+            "rows": [rows.get(str(i)) for i in range(count)],
         }
         self.optimizer.load_state_dict(state)
         self.penalty.past = arrays.get("penalty.past")

@@ -19,7 +19,7 @@ import numpy as np
 from tinygrad_sparse.backend import Array
 from tinygrad_sparse.errors import DtypeError, ShapeError, explain
 from tinygrad_sparse.primitive import primitive
-from tinygrad_sparse.rules import RowRule, Shape
+from tinygrad_sparse.rules import Shape, roles
 
 from .diagonals import _diagonal
 from .given import as_arrays
@@ -73,7 +73,7 @@ def _einsum_roles(lead: int, out: Shape, shapes: list[Shape], static: dict[str, 
     return roles
 
 
-@primitive(rows=RowRule("rowwise", _einsum_roles), vjp=_einsum_vjp, variadic=True)
+@primitive(rows=roles(_einsum_roles), vjp=_einsum_vjp, variadic=True)
 def _einsum(xp: Any, *arrays: Array, inputs: tuple[str, ...], output: str) -> Array:
     """``einsum`` of operands none of which has a label twice."""
     half = np.float16

@@ -11,7 +11,7 @@ import numpy as np
 from tinygrad_sparse.backend import Array, describe
 from tinygrad_sparse.errors import ShapeError, explain
 from tinygrad_sparse.primitive import composite, primitive
-from tinygrad_sparse.rules import RowRule, Shape, elementwise
+from tinygrad_sparse.rules import Shape, elementwise, roles
 from tinygrad_sparse.tensor import unwrap
 
 from .axes import canonical_axes
@@ -68,14 +68,13 @@ def _matmul_roles(lead: int, out: Shape, shapes: list[Shape], static: Any) -> st
     stacks = [a[:-2] for a in shapes]
     n = max(map(len, stacks))
     if lead <= n:
-        assert elementwise.roles is not None
         return elementwise.roles(lead, out[:n], stacks, static)
     alone = len(x) == lead + 1 and x[:lead] == out[:lead] and all(m == 1 for m in w[:-2])
     return "rs" if alone else None
 
 
 @primitive(
-    rows=RowRule("rowwise", _matmul_roles),
+    rows=roles(_matmul_roles),
     vjp=(_matmul_vjp_x, _matmul_vjp_w),
     canonical=_matmul_canonical,
     methods=("__matmul__",),

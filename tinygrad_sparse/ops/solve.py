@@ -15,7 +15,7 @@ import numpy as np
 from tinygrad_sparse.backend import Array, adapter_of, describe
 from tinygrad_sparse.errors import LinAlgError, ShapeError, explain
 from tinygrad_sparse.primitive import primitive
-from tinygrad_sparse.rules import Kink, RowRule, Shape, elementwise, rowwise
+from tinygrad_sparse.rules import Kink, Shape, elementwise, roles, rowwise
 from tinygrad_sparse.tensor import Tensor, tensor, unwrap
 
 from .diagonals import trace, tril
@@ -80,7 +80,7 @@ def _solve_vjp_x(g: Any, out: Any, x: Any, b: Any) -> Any:
 
 
 def _solve_roles(lead: int, out: Shape, shapes: list[Shape], static: Any) -> str | None:
-    assert elementwise.roles is not None
+    """Stacks of matrices broadcast as elements do; a matrix is never cut into rows."""
     stack = out[:-2]
     if lead > len(stack):
         return None
@@ -88,7 +88,7 @@ def _solve_roles(lead: int, out: Shape, shapes: list[Shape], static: Any) -> str
 
 
 @primitive(
-    rows=RowRule("rowwise", _solve_roles),
+    rows=roles(_solve_roles),
     vjp=(_solve_vjp_x, lambda g, out, x, b: _solve(swapaxes(x, -1, -2), g)),
 )
 def _solve(xp: Any, x: Array, b: Array) -> Array:
