@@ -266,6 +266,15 @@ CALLS = {
     "pickle a Module": (lambda W: pickle.dumps(nn.Linear(1, 1)), TypeError,
                         "Tensor: pickle is not supported; save x.numpy() with np.save or np.savez"),
     # -- NumPy -----------------------------------------------------------------------------------
+    "vjp alone": (lambda W: ts.primitive(vjp=lambda g, out, x: g)(lambda xp, x: x), TypeError,
+                  "primitive <lambda>: expected vjp=(...), a tuple with a function or None for "
+                  "each of 1 arguments, got function."),
+    "a vjp too few": (lambda W: ts.primitive(vjp=(None,))(lambda xp, x, y: x), TypeError,
+                      "primitive <lambda>: expected vjp=(...), a tuple with a function or None for "
+                      "each of 2 arguments, got 1 of them."),
+    "no xp": (lambda W: ts.primitive(vjp=(None,))(lambda x: x), TypeError,
+              "primitive <lambda>: expected a forward whose first argument is xp, the array "
+              "namespace, got <lambda>(x)."),
     "np.exp": (lambda W: np.exp(W), TypeError,
                "np.exp: expected arrays, got a Tensor, whose gradient would be lost. Hint: write "
                "ops.exp."),

@@ -108,7 +108,12 @@ def primitive(
 
     def declare(forward: Callable[..., Any]) -> Callable[..., Any]:
         parameters = list(inspect.signature(forward).parameters.values())
+        name = forward.__name__.strip("_")
         if ufunc is None and kernel is None:
+            if not parameters or parameters[0].name != "xp":
+                got = f"{forward.__name__}{inspect.signature(forward)}"
+                wanted = "a forward whose first argument is xp, the array namespace"
+                raise TypeError(explain(f"primitive {name}", wanted, got))
             parameters = parameters[1:]  # xp is the engine's
         static_names = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
         arity = 0 if variadic else len(parameters) - len(static_names)
@@ -118,7 +123,10 @@ def primitive(
             kernels = Kernels(attrgetter(f"xp.{ufunc}"))
         else:
             kernels = Kernels(lambda adapter: partial(forward, adapter.xp))
-        name = forward.__name__.strip("_")
+        if not variadic and (not isinstance(vjp, tuple) or len(vjp) != arity):
+            got = f"{len(vjp)} of them" if isinstance(vjp, tuple) else type(vjp).__name__
+            wanted = f"vjp=(...), a tuple with a function or None for each of {arity} arguments"
+            raise TypeError(explain(f"primitive {name}", wanted, got))
         op = Primitive(name, kernels, Variadic(vjp) if variadic else vjp, rows, variadic)
         densifies = rows is None or rows.kind == "rowwise"  # then the user's line is recorded
         special = static_names or canonical is not None or densifies
