@@ -1,1 +1,1 @@
-"""Speed, as ratios against a peer in the same run. `python -m benchmarks` prints every table."""
+"""Speed, as ratios against a peer in the same run. `python -m benchmarks` prints the tables."""

@@ -4,6 +4,7 @@
 for each optimizer and number of threads; `--quick` leaves out the middle of the grid.
 """
 
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -102,8 +103,8 @@ def main(quick: bool = True) -> None:
     if torch is None:
         print("\nThe grid needs PyTorch beside this package.")
         return
-    cores = ts.get_num_threads()
-    for threads in sorted({1, cores}):
+    ts.set_num_threads(os.cpu_count() or 1)
+    for threads in sorted({1, ts.get_num_threads()}):
         ts.set_num_threads(threads)
         torch.set_num_threads(threads)
         heading(f"Table step: times faster than PyTorch {torch.__version__}, threads: {threads}")

@@ -11,7 +11,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import tinygrad_sparse as ts
-from tinygrad_sparse import backend
 from tinygrad_sparse.backend import numpy as reference
 from tinygrad_sparse.backend import threads
 from tinygrad_sparse.errors import ShapeError, TinygradSparseError
@@ -297,31 +296,30 @@ def two_threads(monkeypatch):
     threads._pool.shutdown()
 
 
-def step_on_a_table(seed):
+def step_on_a_table(adapter, seed):
     rng = np.random.default_rng(seed)
     table, slot = rng.normal(size=(2, 500, 33)).astype(np.float32)
     ids, g = rng.integers(0, 500, 3000), rng.normal(size=(3000, 33)).astype(np.float32)
-    adapter = backend.adapter_for("cpu")
     hyper = {"lr": 0.1, "eps": 1e-8}
     adapter.plan_update(RULES["adagrad"].formula, ids, g, table, [slot * slot], hyper)()
     return [adapter.take_rows(table, ids), *adapter.sum_duplicates(ids, g), table]
 
 
 def test_results_do_not_depend_on_the_number_of_threads(compiled, two_threads, monkeypatch):
-    shared = step_on_a_table(0)
+    shared = step_on_a_table(compiled, 0)
     assert threads._pool is not None
     monkeypatch.setattr(threads, "_threads", 1)
-    for a, b in zip(shared, step_on_a_table(0), strict=True):
+    for a, b in zip(shared, step_on_a_table(compiled, 0), strict=True):
         np.testing.assert_array_equal(a, b)
 
 
 def test_several_threads_may_call_at_once(compiled, two_threads):
-    wanted = [step_on_a_table(seed) for seed in range(4)]
+    wanted = [step_on_a_table(compiled, seed) for seed in range(4)]
     got: dict[int, list] = {}
 
     def work(seed):
         for _ in range(5):
-            got[seed] = step_on_a_table(seed)
+            got[seed] = step_on_a_table(compiled, seed)
 
     callers = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
     for caller in callers:
@@ -401,12 +399,17 @@ def test_numba_can_be_switched_off():
     assert "TINYGRAD_SPARSE_BACKEND: expected auto, numpy or numba, got 'fast'." in said
 
 
-def test_a_numba_that_does_not_work_is_said_once_and_left_out(tmp_path):
+def test_a_numba_that_does_not_work_is_said_once_and_left_out(compiled, tmp_path):
     (tmp_path / "numba.py").write_text("raise ImportError('Numba needs an older NumPy')")
     path = os.pathsep.join([str(tmp_path), *sys.path])
-    quiet = "import warnings; warnings.simplefilter('always')\n"
-    said = run(quiet + STEP, PYTHONPATH=path, TINYGRAD_SPARSE_BACKEND="auto")
-    assert said.count("numba cannot be used, NumPy computes instead: Numba needs an older") == 1
+    show = "import warnings; warnings.simplefilter('always')\n"
+    for why, variables in {
+        "Numba needs an older NumPy": {"PYTHONPATH": path},
+        "NUMBA_DISABLE_JIT is set": {"NUMBA_DISABLE_JIT": "1"},
+    }.items():
+        said = run(show + STEP, TINYGRAD_SPARSE_BACKEND="auto", **variables)
+        assert said.count(f"numba cannot be used, NumPy computes instead: {why}") == 1
+        assert "Error" not in said
 
 
 def test_compiled_loops_are_found_again_by_the_next_process(compiled, tmp_path):

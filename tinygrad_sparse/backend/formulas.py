@@ -10,6 +10,7 @@ compile and runs on NumPy.
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections.abc import Callable
 from inspect import CO_VARARGS, CO_VARKEYWORDS, getsource
 from types import CodeType, FunctionType, ModuleType
@@ -50,7 +51,8 @@ def _unbox(kind: Any, value: Any, c: Any) -> NativeValue:
     return NativeValue(c.context.get_dummy_value())
 
 
-_bodies: dict[str, Callable[..., Any]] = {}  # what is being compiled, by the name of its type
+_bodies: dict[str, Callable[..., Any]] = {}  # formulas by the name of their type
+_numbers = itertools.count()  # names for formulas that have no digest
 
 
 def evaluate(formula: Any, numbers: tuple[Any, ...]) -> Any:
@@ -136,7 +138,7 @@ def compile_update(
     try:
         name, loop = digest(formula), update
     except Unstable:
-        name, loop = f"at {id(formula)}", _update_unkept
+        name, loop = f"number {next(_numbers)}", _update_unkept
     kind, table = Formula(f"{formula.__qualname__} {name}"), rows_of(dtype)
     tables, numbers = types.UniTuple(table, arrays), types.UniTuple(types.float64, len(settings))
     _bodies[kind.name] = body
@@ -144,8 +146,6 @@ def compile_update(
         return loop.compile((kind, ids, places, places, table, tables, numbers, *part))
     except NumbaError:
         return None
-    finally:
-        del _bodies[kind.name]
 
 
 def digest(formula: FunctionType) -> str:

@@ -35,6 +35,10 @@ PLAIN = frozenset({float, int, bool})  # hyper-parameters that take on the table
 def _compiled() -> tuple[ModuleType, ModuleType] | None:
     """The modules that need numba; None, and a warning, where it is installed but does not work."""
     try:
+        import numba
+
+        if numba.config.DISABLE_JIT:
+            raise ImportError("NUMBA_DISABLE_JIT is set")
         from . import compiled, formulas
     except ImportError as error:
         text = f"numba cannot be used, NumPy computes instead: {error}"
