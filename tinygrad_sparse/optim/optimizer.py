@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from numbers import Real
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
 from tinygrad_sparse.errors import (
-    CheckpointError,
-    DtypeError,
     ShapeError,
     SparsityError,
     TapeError,
@@ -24,11 +20,17 @@ from tinygrad_sparse.slices import finer, is_sparse, touched
 from tinygrad_sparse.tensor import HABITS, Tensor, pending_of, unwrap
 
 from .rule import Rule
+from .saving import (
+    STATES,
+    check_settings,
+    checked_groups,
+    loaded_state,
+    saved_groups,
+    saved_states,
+)
 from .state import State, names_of, refuse_rows
 
-MEANINGS = ("exact", "lazy")
 COMMON = {"sparse": "exact", "maximize": False, "master": False, "count": "all", "average": 0.0}
-KEYS = ("groups", "calls", "steps", "slots", "rows", "leads", "counts", "memory")
 
 
 class _Update(NamedTuple):
@@ -93,7 +95,7 @@ class Optimizer:
         params = entry["params"]
         group = {**self._defaults, **entry}
         group["params"] = [params] if type(params) is Tensor else list(params)
-        _check_settings(name, group)
+        check_settings(name, group)
         for p in group["params"]:
             if type(p) is not Tensor or p._node >= 0:
                 got = f"{p.name} {p.shape}" if type(p) is Tensor else type(p).__name__
@@ -371,103 +373,30 @@ class Optimizer:
         number of steps they have seen.
         """
         self.flush()
-        states = [self._states.get(id) for id in self._home]
         return {
-            "groups": [
-                {k: v for k, v in g.items() if k != "params" and not callable(v)}
-                for g in self.groups
-            ],
+            "groups": saved_groups(self.groups),
             "calls": self.calls,
-            "steps": [s.steps if s else 0 for s in states],
-            "slots": [s.saved() if s else [] for s in states],
-            "rows": [s.ids[: s.used].copy() if s and s.index is not None else None for s in states],
-            "leads": [s.lead if s else 0 for s in states],
-            "counts": [
-                s.counts[: s.taken()].copy() if s and s.counts is not None else None for s in states
-            ],
-            "memory": [dict(s.memory) if s else {} for s in states],
+            **saved_states([self._states.get(id) for id in self._home]),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from `state_dict`'s answer, bit for bit. Checks everything before any change."""
         name = type(self).__name__
-        if not isinstance(state, dict) or set(state) != set(KEYS):
-            got = f"{sorted(state)}" if isinstance(state, dict) else type(state).__name__
-            raise CheckpointError(explain(name, ", ".join(KEYS), got))
-        groups = self._checked_groups(state)
+        groups = checked_groups(name, state, self.groups, len(self._home))
         states = {}
-        for i, (id, (p, _)) in enumerate(self._home.items()):
-            group = next(g for g in groups if any(q is p for q in g["params"]))
-            one = {key: state[key][i] for key in KEYS[2:]}
-            loaded = self._loaded(p, group, one)
+        for i, (id, (p, old)) in enumerate(self._home.items()):
+            group = next(new for new, own in zip(groups, self.groups, strict=True) if own is old)
+            settings = self._settings(group)
+            one = {key: state[key][i] for key in STATES}
+            loaded = loaded_state(name, p, self._choose(settings), settings, one)
             if loaded is not None:
                 states[id] = loaded
         self.flush()  # what the old state still owes
         for group, new in zip(self.groups, groups, strict=True):
             group.update(new)
-        self._states = states
-        self.calls = int(state["calls"])
+        self._states, self.calls = states, int(state["calls"])
         for id, loaded in states.items():
             loaded.version = self._home[id][0]._version
-
-    def _checked_groups(self, state: dict[str, Any]) -> list[dict[str, Any]]:
-        name = type(self).__name__
-        lists = [state[key] for key in ("groups", *KEYS[2:])]
-        lists += lists[2] if isinstance(lists[2], (list, tuple)) else []
-        if not all(isinstance(one, (list, tuple)) for one in lists):
-            raise CheckpointError(explain(name, "lists", f"{[type(x).__name__ for x in lists]}"))
-        lists = lists[: len(KEYS) - 1]
-        if len(lists[0]) != len(self.groups) or any(len(x) != len(self._home) for x in lists[1:]):
-            sizes = ", ".join(f"{len(x)} {key}" for key, x in zip(KEYS[2:], lists[1:], strict=True))
-            got = f"{len(lists[0])} groups, {sizes}"
-            wanted = f"{len(self.groups)} groups and {len(self._home)} parameters"
-            raise CheckpointError(explain(name, wanted, got))
-        if type(state["calls"]) is not int or state["calls"] < 0:
-            raise CheckpointError(explain(name, "a number of calls", repr(state["calls"])))
-        groups = []
-        for group, saved in zip(self.groups, state["groups"], strict=True):
-            own = sorted(k for k, v in group.items() if k != "params" and not callable(v))
-            named = isinstance(saved, dict) and set(own) <= set(saved) <= set(group) - {"params"}
-            if not named:
-                raise CheckpointError(explain(name, f"the settings {own}", repr(saved)))
-            new = {**group, **{key: saved[key] for key in own}}
-            try:
-                _check_settings(name, new)
-            except TinygradSparseError as error:
-                raise CheckpointError(str(error)) from error
-            groups.append(new)
-        return groups
-
-    def _loaded(self, p: Tensor, group: dict[str, Any], one: dict[str, Any]) -> State | None:
-        """A State of what was saved for one parameter; None where it was never stepped."""
-        name, steps = type(self).__name__, one["steps"]
-        if type(steps) is not int or steps < 0:
-            raise CheckpointError(explain(name, f"a step count of {p.name}", repr(steps)))
-        if not steps:
-            if len(one["slots"]):
-                raise CheckpointError(explain(name, f"no slots for {p.name}, step 0", "some"))
-            return None
-        settings = self._settings(group)
-        rows, counts, lead = one["rows"], one["counts"], one["leads"]
-        if not isinstance(lead, int) or not min(1, p.ndim) <= lead <= p.ndim:
-            raise CheckpointError(explain(name, f"rows of {p.name}'s first axes", repr(lead)))
-        state = State(self._choose(settings), p._array(), settings, sparse=rows is not None)
-        state.refine(lead)
-        size = len(state.flat) if rows is None else len(rows)
-        wanted = [(state.wide, state.saved_shape(slot, size)) for slot in state.names]
-        wanted += [] if rows is None else [(np.dtype(np.int64), (size,))]
-        wanted += [] if counts is None else [(np.dtype(np.int32), (size,))]
-        given = [*one["slots"]]
-        given += [a for a in (rows, counts) if a is not None]
-        arrays = [np.asarray(a) for a in given]
-        if [(a.dtype, a.shape) for a in arrays] != wanted:
-            shown = ", ".join(f"{a.dtype} {a.shape}" for a in arrays) or "none"
-            expected = ", ".join(f"{dtype} {shape}" for dtype, shape in wanted) or "none"
-            raise CheckpointError(
-                explain(name, f"slots {expected} for {p.name}, step {steps}", shown)
-            )
-        state.load(steps, arrays, rows is not None, counts is not None, dict(one["memory"]))
-        return state
 
 
 def _as_groups(name: str, params: Any) -> list[dict[str, Any]]:
@@ -481,21 +410,3 @@ def _as_groups(name: str, params: Any) -> list[dict[str, Any]]:
     if groups and len(groups) < len(given):
         raise TapeError(explain(name, "parameters or groups", "a list of both"))
     return groups or [{"params": given}]
-
-
-def _check_settings(name: str, settings: dict[str, Any]) -> None:
-    for key, value in settings.items():
-        if key == "sparse":
-            if value not in MEANINGS:
-                raise SparsityError(explain(name, "sparse='exact' or 'lazy'", repr(value)))
-        elif key == "count":
-            if value not in ("all", "row"):
-                raise SparsityError(explain(name, "count='all' or 'row'", repr(value)))
-        elif key != "params" and not isinstance(value, Real) and not callable(value):
-            raise DtypeError(explain(name, f"a number for {key}", repr(value)))
-        elif key == "lr" and not callable(value) and not 0.0 <= value < math.inf:
-            hint = "maximize=True goes uphill"
-            raise TinygradSparseError(explain(name, "lr >= 0", repr(value), hint))
-    if settings["count"] == "row" and settings["sparse"] == "exact":
-        hint = "exact means what a dense run does, which counts all steps; sparse='lazy' may not"
-        raise SparsityError(explain(name, "count='all' with sparse='exact'", "'row'", hint))
