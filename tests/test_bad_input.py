@@ -136,7 +136,7 @@ CALLS = {
     "reshape -1 -1": (lambda W: W.reshape((-1, -1)), ShapeError,
                       "reshape: expected a shape of 10 elements for (5, 2), got (-1, -1)."),
     "broadcast_to": (lambda W: ops.broadcast_to(W, (2, 5)), ShapeError,
-                     "broadcast_to: expected a shape that it is defined for, got float64 (5, 2)."),
+                     "broadcast_to: expected a shape that (5, 2) stretches to, got (2, 5)."),
     "transpose": (lambda W: W.transpose(0, 0), ShapeError,
                   "transpose: expected each axis once, got (0, 0)."),
     "transpose axes": (lambda W: W.transpose(0), ShapeError,
@@ -212,7 +212,7 @@ CALLS = {
                       "tensor: expected real numbers, got <U1 (). Hint: convert it: "
                       "array.astype(float)."),
     "device": (lambda W: ts.tensor([1.0], device="tpu"), errors.TinygradSparseError,
-               "device: expected 'cpu', got 'tpu'."),
+               "device: expected 'cpu', got 'tpu'. Hint: this version computes on the CPU alone."),
     "Tensor()": (lambda W: ts.Tensor(np.ones(2)), TypeError,
                  "Tensor: write ts.tensor(array) for a constant, ts.parameter(array) to train"),
     # -- habits ----------------------------------------------------------------------------------

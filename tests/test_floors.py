@@ -15,7 +15,7 @@ PACKAGE = "tinygrad_sparse"
 SOURCE = Path(__file__).parents[1] / PACKAGE
 FLOORS = {
     "errors": 0,
-    "backend": 1,
+    **dict.fromkeys(["backend", "shapes"], 1),
     "slices": 2,
     **dict.fromkeys(
         ["gradstore", "backward", "functional", "report", "tensor", "tape", "rules", "primitive"], 3

@@ -300,7 +300,8 @@ ONE = np.ones((1, 2))
         (lambda: IndexedSlices([0], ONE, (4.5, 2)), errors.ShapeError,
          "IndexedSlices: expected a shape: a tuple of sizes, got (4.5, 2)."),
         (lambda: IndexedSlices([0], ONE, 4), errors.ShapeError,
-         "IndexedSlices: expected a shape: a tuple of sizes, got 4."),
+         "IndexedSlices: expected indices (n,) and values (n, *()), got indices (1,) and values "
+         "(1, 2)."),
         (lambda: IndexedSlices([0], ONE, (4, 2)) * ONE, errors.SparsityError,
          "IndexedSlices *: expected a scalar, got float64 (1, 2). Hint: scale .values row by row, "
          "or write .to_dense()."),

@@ -17,8 +17,8 @@ from tinygrad_sparse.errors import (
     DtypeError,
     MissingGradientError,
     ShapeError,
-    SparsityError,
     TapeError,
+    TinygradSparseError,
     explain,
 )
 from tinygrad_sparse.slices import Gradient, accumulate, densify, is_sparse, sealed, touched
@@ -119,8 +119,8 @@ class GradStore:
 
         Computed in float64 and scaled by the largest element, so that squares do not overflow.
         """
-        if not ord > 0:
-            raise ShapeError(explain("norm", "ord > 0, or inf", repr(ord)))
+        if isinstance(ord, str) or not ord > 0:
+            raise TinygradSparseError(explain("norm", "ord > 0, or inf", repr(ord)))
         flat = [self._flat(g) for g in self._grads.values()]
         top = max((float(abs(v).max()) for v in flat if v.size), default=0.0)
         if ord == math.inf or not 0.0 < top < math.inf:
@@ -208,5 +208,6 @@ def _factor(sign: str, c: Any) -> Any:
     if isinstance(c, Real):
         return float(c)
     if getattr(c, "shape", None) != () or c.dtype.kind not in "fiu":
-        raise SparsityError(explain(f"GradStore {sign}", "a real number", describe(c)))
+        error = ShapeError if getattr(c, "shape", ()) else DtypeError
+        raise error(explain(f"GradStore {sign}", "a real number", describe(c)))
     return c if type(c) is Tensor else c.item()

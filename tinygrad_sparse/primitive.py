@@ -22,11 +22,14 @@ from tinygrad_sparse.backend import (
     Array,
     adapter_of,
     adapter_of_type,
+    as_array,
     as_operand,
     describe,
 )
-from tinygrad_sparse.errors import ShapeError, TapeError, TinygradSparseError, explain
-from tinygrad_sparse.rules import Kink, RowRule, Shape, elementwise, ids_of, places_of
+from tinygrad_sparse.backend.precision import widened
+from tinygrad_sparse.errors import DtypeError, ShapeError, TapeError, TinygradSparseError, explain
+from tinygrad_sparse.rules import Kink, RowRule, elementwise, ids_of, places_of
+from tinygrad_sparse.shapes import Shape, broadcasts
 from tinygrad_sparse.slices import Gradient, IndexedSlices, coarser, rows_of
 from tinygrad_sparse.tape import Tape, state, user_line
 from tinygrad_sparse.tensor import Tensor, constant
@@ -266,7 +269,7 @@ def _unary_static(
         if type(x) is Tensor:
             a, node = x._data, x._node
         else:
-            a, node = _as_array(op, x, ANY), 0
+            a, node = as_array(op.name, x), 0
         if more:
             static = _by_name(call, static_names, more, static)
         try:
@@ -299,7 +302,7 @@ def _general(
     kernels = op.kernels
     # An elementwise op takes Python's numbers as they are, so that they do not widen float32.
     weak = op.rows is not None and op.rows.kind == "elementwise"
-    convert = _as_operand if weak else _as_array
+    convert = as_operand if weak else as_array
 
     def call(*args: Any, **static: Any) -> Any:
         if op.variadic:
@@ -311,7 +314,7 @@ def _general(
         tensors = Tensor in map(type, given)
         kinds = "fiub" if tensors else ANY
         data: tuple[Any, ...] = tuple(
-            [x._data if type(x) is Tensor else convert(op, x, kinds) for x in given]
+            [x._data if type(x) is Tensor else convert(op.name, x, kinds) for x in given]
         )
         try:
             if canonical is not None:
@@ -366,15 +369,6 @@ def _sequence(op: Primitive, args: tuple[Any, ...]) -> tuple[Any, ...]:
         got = type(args[0]).__name__ if args else "nothing"
         raise ShapeError(explain(op.name, "a sequence of arrays", got))
     return tuple(args[0])
-
-
-def _as_operand(op: Primitive, x: Any, kinds: str) -> Array:
-    return as_operand(op.name, x, kinds)
-
-
-def _as_array(op: Primitive, x: Any, kinds: str) -> Array:
-    x = as_operand(op.name, x, kinds)
-    return x if hasattr(x, "shape") else adapter_of(x).asarray(x)
 
 
 def _by_name(
@@ -558,7 +552,7 @@ def fit(op: Primitive, k: int, c: Gradient, arg: Array, out: Array) -> Gradient:
             explain(f"VJP of {op.name}, argument {k}", f"a cotangent of shape {shape}", repr(c))
         )
     if tuple(c.shape) != shape:
-        if type(c) is IndexedSlices or not _broadcasts(shape, tuple(c.shape)):
+        if type(c) is IndexedSlices or not broadcasts(shape, tuple(c.shape)):
             raise ShapeError(
                 explain(
                     f"VJP of {op.name}, argument {k}",
@@ -570,16 +564,11 @@ def fit(op: Primitive, k: int, c: Gradient, arg: Array, out: Array) -> Gradient:
     dtype = getattr(arg, "dtype", c.dtype)
     if c.dtype != dtype:
         if c.dtype != out.dtype:
-            raise ShapeError(
+            raise DtypeError(
                 explain(f"VJP of {op.name}, argument {k}", f"dtype {dtype}", f"{c.dtype}")
             )
         c = c.astype(dtype)
     return c
-
-
-def _broadcasts(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:
-    trailing = to[len(to) - len(shape) :]
-    return len(shape) <= len(to) and all(s in (1, t) for s, t in zip(shape, trailing, strict=True))
 
 
 def unbroadcast(c: Array, shape: tuple[int, ...]) -> Array:
@@ -591,7 +580,7 @@ def unbroadcast(c: Array, shape: tuple[int, ...]) -> Array:
     stretched = [i + extra for i, n in enumerate(shape) if n == 1 and c.shape[i + extra] != 1]
     axes = (*range(extra), *stretched)
     if axes:
-        wide = c.astype(np.float32) if c.dtype == np.float16 else c
+        wide = widened(c)
         total = adapter_of(c).xp.sum(wide, axis=axes)
         c = total if wide is c else total.astype(c.dtype)
     return c.reshape(shape)

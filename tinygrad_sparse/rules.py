@@ -27,9 +27,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tinygrad_sparse.backend import Array, adapter_of
+from tinygrad_sparse.shapes import Shape
 from tinygrad_sparse.slices import IndexedSlices, rows_of
 
-Shape = tuple[int, ...]
 Roles = str | None  # a letter an argument, or None
 Moves = Mapping[int, Callable[[Array], Array]]
 

@@ -8,14 +8,14 @@ first. The values may be Tensors: then everything here is recorded, which is how
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from tinygrad_sparse.backend import Array, adapter_of, describe, row_ids
+from tinygrad_sparse.backend import Array, adapter_of, adapter_of_all, describe, row_ids
 from tinygrad_sparse.errors import ShapeError, SparsityError, explain
+from tinygrad_sparse.shapes import whole_numbers
 
 Gradient = Any  # an array, a Tensor, or IndexedSlices
 
@@ -38,7 +38,7 @@ class IndexedSlices:
     __array_priority__ = 1000
 
     def __init__(self, indices: Any, values: Array, shape: tuple[int, ...], lead: int = 1) -> None:
-        shape = dense_shape(shape)
+        shape = whole_numbers("IndexedSlices", "a shape: a tuple of sizes", shape, least=0)
         if not 1 <= lead <= len(shape):
             raise ShapeError(
                 explain("IndexedSlices", f"1 <= lead <= {len(shape)} for shape {shape}", str(lead))
@@ -83,8 +83,7 @@ class IndexedSlices:
     def _join(self) -> None:
         if len(self._parts) > 1:
             rows, values = zip(*self._parts, strict=True)
-            recorded = next((v for v in values if type(v) is not np.ndarray), values[0])
-            joined = adapter_of(recorded).xp.concatenate(values)
+            joined = adapter_of_all(values).xp.concatenate(values)
             self._parts = [read_only(adapter_of(rows[0]).xp.concatenate(rows), joined)]
 
     @property
@@ -218,7 +217,7 @@ class IndexedSlices:
             got = describe(other)
             raise ShapeError(explain("IndexedSlices +", f"a gradient of shape {self.shape}", got))
         dtype = np.result_type(other.dtype, self.dtype)
-        return accumulate(other.astype(dtype), self.astype(dtype), owned=False)
+        return accumulate(other.astype(dtype), self.astype(dtype), owned=True)
 
     __radd__ = __add__
 
@@ -231,17 +230,6 @@ class IndexedSlices:
     def _check_like(self, other: IndexedSlices) -> None:
         if other.shape != self.shape:
             raise ShapeError(explain("IndexedSlices +", f"shape {self.shape}", f"{other.shape}"))
-
-
-def dense_shape(shape: Any) -> tuple[int, ...]:
-    """`shape` as Python integers, none negative."""
-    try:
-        numbers = tuple(operator.index(n) for n in shape)
-    except TypeError:
-        numbers = (-1,)
-    if any(n < 0 for n in numbers):
-        raise ShapeError(explain("IndexedSlices", "a shape: a tuple of sizes", repr(shape)))
-    return numbers
 
 
 def rows_of(indices: Array, values: Array, shape: tuple[int, ...], lead: int = 1) -> IndexedSlices:

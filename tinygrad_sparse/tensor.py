@@ -8,11 +8,13 @@ only test the engine needs; a parameter is a Tensor that is tracked, not a subcl
 from __future__ import annotations
 
 import itertools
+import operator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, final
 
 import numpy as np
 
-from tinygrad_sparse.backend import Array, adapter_for, adapter_of, adapter_of_type
+from tinygrad_sparse.backend import Array, adapter_for, adapter_of, adapter_of_type, describe
 from tinygrad_sparse.errors import DtypeError, ShapeError, TapeError, explain
 
 from . import tape as _tape
@@ -74,7 +76,17 @@ _OPERATORS = {
     "equal": ("__eq__", "__eq__"),
     "not_equal": ("__ne__", "__ne__"),
 }
-_REDUCTIONS = {
+_NAMES = {  # what NumPy calls an op that has another name here
+    "astype": "cast",
+    "permute_dims": "transpose",
+    "acos": "arccos",
+    "acosh": "arccosh",
+    "asin": "arcsin",
+    "asinh": "arcsinh",
+    "atan": "arctan",
+    "atanh": "arctanh",
+    "atan2": "arctan2",
+    "concat": "concatenate",
     "add.reduce": "sum",
     "multiply.reduce": "prod",
     "maximum.reduce": "max",
@@ -296,22 +308,22 @@ class Tensor:
             )
 
     def __lt__(self, other: Any) -> Array:
-        return self._data < unwrap(other)
+        return _compared(operator.lt, self, other)
 
     def __le__(self, other: Any) -> Array:
-        return self._data <= unwrap(other)
+        return _compared(operator.le, self, other)
 
     def __gt__(self, other: Any) -> Array:
-        return self._data > unwrap(other)
+        return _compared(operator.gt, self, other)
 
     def __ge__(self, other: Any) -> Array:
-        return self._data >= unwrap(other)
+        return _compared(operator.ge, self, other)
 
     def __eq__(self, other: object) -> Any:
-        return self._data == unwrap(other)
+        return _compared(operator.eq, self, other)
 
     def __ne__(self, other: object) -> Any:
-        return self._data != unwrap(other)
+        return _compared(operator.ne, self, other)
 
     __hash__ = object.__hash__  # tensors are dictionary keys by identity
 
@@ -409,11 +421,20 @@ def ready(x: Any, rows: Any) -> Any:
 
 def refuse_numpy(name: str, module: str = "np") -> NoReturn:
     """NumPy's functions would lose the gradient: say what to call instead."""
-    ours = _REDUCTIONS.get(name, name)
+    ours = _NAMES.get(name, name)
     known = callable(getattr(adapter_of_type(Tensor).xp, ours, None))
     hint = f"write ops.{ours}" if known else "no op has this name; x.data has the values"
     got = "a Tensor, whose gradient would be lost"
     raise TypeError(explain(f"{module}.{name}", "arrays", got, hint))
+
+
+def _compared(compare: Callable[[Any, Any], Any], x: Tensor, y: Any) -> Array:
+    """Truth values: an array, for what is chosen has a gradient and the choice has none."""
+    try:
+        return compare(x._data, unwrap(y))
+    except ValueError:
+        got = f"{describe(x._data)} and {describe(unwrap(y))}"
+        raise ShapeError(explain(compare.__name__, "shapes that fit together", got)) from None
 
 
 def unwrap(x: Any) -> Any:

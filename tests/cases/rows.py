@@ -36,4 +36,6 @@ CASES = [
     Case(ops.scatter_rows, [normal(4, 2, 3), lambda rng: np.array([1, 0, 1, 1])],
          name="repeated ids", static={"size": 5}),
     Case(ops.scatter_rows, [normal(0, 3), integers(0, high=6)], name="nothing", static={"size": 6}),
+    Case(lambda x, ids: x * ops.one_hot(ids, 3, x.dtype), [normal(5, 3), integers(5, high=3)],
+         name="one_hot: times a matrix", commutes=(0, 1)),
 ]  # fmt: skip

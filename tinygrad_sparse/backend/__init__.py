@@ -8,6 +8,7 @@ here too, by the operators, so the gradient algebra of `slices` runs on recorded
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
@@ -70,7 +71,14 @@ def adapter_for(device: str) -> ModuleType:
     """The adapter of a device by its public name."""
     if device == "cpu":
         return _ADAPTERS[np.ndarray]
-    raise TinygradSparseError(explain("device", "'cpu'", repr(device)))
+    hint = "this version computes on the CPU alone"
+    raise TinygradSparseError(explain("device", "'cpu'", repr(device), hint))
+
+
+def adapter_of_all(arrays: Sequence[Array]) -> Any:
+    """The adapter for arrays that are put together: that of Tensors, if some are recorded."""
+    adapters = [adapter_of(x) for x in arrays]
+    return next((a for a in adapters if a.records), adapters[0])
 
 
 def as_operand(op: str, x: Any, kinds: str = "fiub") -> Array:
@@ -85,11 +93,26 @@ def as_operand(op: str, x: Any, kinds: str = "fiub") -> Array:
         array = np.asarray(x) if type(x) not in _ADAPTERS else x
     except ValueError as error:  # lists of different lengths
         raise DtypeError(explain(op, "real numbers, arrays or Tensors", repr(x))) from error
-    if array.dtype.kind not in kinds:
-        raise DtypeError(
-            explain(op, "real numbers, arrays or Tensors", f"{type(x).__name__} ({array.dtype})")
-        )
-    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+    dtype = array.dtype
+    if dtype.kind not in kinds:
+        got = f"{type(x).__name__} ({dtype})"
+        raise DtypeError(explain(op, "real numbers, arrays or Tensors", got))
+    return array if dtype.isnative else array.astype(dtype.newbyteorder("="))
+
+
+def as_array(op: str, x: Any, kinds: str = ANY) -> Array:
+    """`x` as an array or a Tensor that an op can compute with: lists and numbers become arrays."""
+    x = as_operand(op, x, kinds)
+    return np.asarray(x) if type(x) in _SCALARS else x
+
+
+def as_arrays(op: str, given: Sequence[Any]) -> list[Array]:
+    """The same for several; Python's numbers take the dtype of the others, as in arithmetic."""
+    data = [as_operand(op, x, ANY) for x in given]
+    if not any(type(x) in _SCALARS for x in data):
+        return data
+    dtype = np.result_type(*(x if type(x) in _SCALARS else x.dtype for x in data))
+    return [np.asarray(x, dtype) if type(x) in _SCALARS else x for x in data]
 
 
 def describe(x: Array) -> str:

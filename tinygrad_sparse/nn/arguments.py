@@ -8,9 +8,15 @@ from typing import Any
 import numpy as np
 
 from tinygrad_sparse import ops
+from tinygrad_sparse.backend import as_array
 from tinygrad_sparse.errors import ShapeError, TinygradSparseError, explain
-from tinygrad_sparse.ops.given import as_array
+from tinygrad_sparse.shapes import broadcasts
 from tinygrad_sparse.tensor import Tensor
+
+
+def as_data(op: str, x: Any, dtype: np.dtype) -> Any:
+    """An array in the dtype of the parameters that it meets; a Tensor as it is."""
+    return x if type(x) is Tensor else as_array(op, x, "fiub").astype(dtype, copy=False)
 
 
 def together(op: str, *given: Any) -> list[Any]:
@@ -40,11 +46,7 @@ def same_shape(op: str, **arrays: Any) -> None:
 
 def fits(op: str, name: str, x: Any, shape: tuple[int, ...]) -> None:
     """Raise ShapeError unless `x` broadcasts to `shape` and no further."""
-    try:
-        broadcast = np.broadcast_shapes(tuple(x.shape), tuple(shape))
-    except ValueError:
-        broadcast = ()
-    if broadcast != tuple(shape):  # (n,) and (n, 1) would make (n, n) losses
+    if not broadcasts(x.shape, shape):  # (n,) and (n, 1) would make (n, n) losses
         wanted = f"{name} that broadcast to {tuple(shape)}"
         raise ShapeError(explain(op, wanted, f"{tuple(x.shape)}"))
 

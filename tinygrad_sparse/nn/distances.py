@@ -1,16 +1,11 @@
-"""Losses and similarities of real vectors and scores. Floor 5.
-
-Lengths are taken of vectors scaled to a largest element of 1, so that squares neither overflow nor
-vanish, in float16 least of all; the scale may be held constant, for what is computed does not
-depend on it. A length has the gradient 0 at 0.
-"""
+"""Losses and similarities of real vectors and scores. Floor 5."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from tinygrad_sparse import ops
-from tinygrad_sparse.backend import Array, adapter_of
+from tinygrad_sparse.backend import adapter_of
 from tinygrad_sparse.errors import TinygradSparseError, explain
 from tinygrad_sparse.tensor import unwrap
 
@@ -52,34 +47,24 @@ def huber(x: Any, y: Any, reduction: str = "mean", delta: float = 1.0) -> Any:
     if not delta > 0:
         raise TinygradSparseError(explain("huber", "delta > 0", repr(delta)))
     d = _difference("huber", x, y)
-    inner = ops.maximum(ops.minimum(d, delta), -delta)  # one formula: nothing unused can overflow
+    inner = ops.clip(d, -delta, delta)  # one formula: nothing unused can overflow
     return reduce(inner * (d - 0.5 * inner))
 
 
 # -- vectors -------------------------------------------------------------------------------------
 
 
-def _scale(x: Any, axis: int) -> tuple[Array, Array]:
-    """The largest abs(x) along an axis, 1 where that is 0; and where it is 0."""
+def _unit(x: Any, axis: int) -> Any:
+    """x of length 1; a zero vector stays one and gets no gradient.
+
+    Of x over its largest element, so that squares neither overflow nor vanish, in float16 least of
+    all; that scale may be held constant, for the result does not depend on it.
+    """
     data = unwrap(x)
     xp = adapter_of(data).xp
     largest = xp.max(xp.abs(data), axis=axis, keepdims=True, initial=0.0)
     zero = largest == 0
-    return xp.where(zero, 1.0, largest).astype(data.dtype, copy=False), zero
-
-
-def _length(x: Any, axis: int) -> Any:
-    """(\\*batch, d) -> (\\*batch, 1): the 2-norm."""
-    scale, zero = _scale(x, axis)
-    y = x / scale
-    square = ops.sum(y * y, axis, True)
-    return ops.where(zero, 0.0, scale * ops.sqrt(ops.where(zero, 1.0, square)))
-
-
-def _unit(x: Any, axis: int) -> Any:
-    """x of length 1; a zero vector stays one and gets no gradient."""
-    scale, zero = _scale(x, axis)
-    y = x / scale
+    y = x / xp.where(zero, 1.0, largest).astype(data.dtype, copy=False)
     square = ops.where(zero, 1.0, ops.sum(y * y, axis, True))
     return ops.where(zero, 0.0, y / ops.sqrt(square))
 
@@ -109,8 +94,7 @@ def triplet(
     reduce = reducer("triplet", reduction)
     a, p, n = together("triplet", anchor, positive, negative)
     same_shape("triplet", anchor=a, positive=p, negative=n)
-    losses = ops.relu(_length(a - p, -1) - _length(a - n, -1) + margin)
-    return reduce(ops.squeeze(losses, -1))
+    return reduce(ops.relu(ops.vector_norm(a - p, -1) - ops.vector_norm(a - n, -1) + margin))
 
 
 # -- scores --------------------------------------------------------------------------------------

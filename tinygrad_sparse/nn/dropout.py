@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from tinygrad_sparse import ops
+from tinygrad_sparse.backend import as_array
 from tinygrad_sparse.errors import TinygradSparseError, explain
-from tinygrad_sparse.ops.given import as_array
 
 from .module import Module
 

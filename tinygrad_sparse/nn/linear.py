@@ -8,13 +8,16 @@ import numpy as np
 
 from tinygrad_sparse.tensor import Tensor, parameter
 
+from .arguments import as_data
 from .module import Module
 
 
 class Linear(Module):
     """``x @ weight + bias``: x (\\*batch, n) -> (\\*batch, m), weight (n, m), bias (m,).
 
-    `weight` starts uniform in ±√(6 / (n + m)) (Glorot and Bengio, 2010), `bias` at zero.
+    An array x, which is data, is computed with in the dtype of `weight`: NumPy's float64 does not
+    widen a float32 layer. `weight` starts uniform in ±√(6 / (n + m)) (Glorot and Bengio, 2010),
+    `bias` at zero.
     """
 
     def __init__(
@@ -26,5 +29,5 @@ class Linear(Module):
         self.bias = parameter(np.zeros(m, dtype), name="linear.bias") if bias else None
 
     def __call__(self, x: Any) -> Tensor:
-        y = x @ self.weight
+        y = as_data("Linear", x, self.weight.dtype) @ self.weight
         return y if self.bias is None else y + self.bias

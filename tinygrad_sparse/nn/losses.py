@@ -11,9 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tinygrad_sparse import ops
-from tinygrad_sparse.backend import Array, describe, row_ids
+from tinygrad_sparse.backend import Array, as_array, describe, row_ids
 from tinygrad_sparse.errors import ShapeError, TinygradSparseError, explain
-from tinygrad_sparse.ops.given import as_array
 from tinygrad_sparse.primitive import primitive
 from tinygrad_sparse.rules import rowwise
 from tinygrad_sparse.tensor import unwrap
@@ -109,6 +108,10 @@ def _chosen(op: str, scores: Any, targets: Any, weight: Any, ignore: int | None)
         raise ShapeError(explain(op, "scores (*batch, C)", describe(scores)))
     *batch, classes = scores.shape
     ids, kept = unwrap(targets), None
+    shape = tuple(getattr(ids, "shape", ()))
+    if shape == tuple(scores.shape) and ids.dtype.kind == "f":
+        hint = "targets.argmax(-1) are the ids of one-hot rows; nn.kl_div takes probabilities"
+        raise ShapeError(explain(op, f"class ids {tuple(batch)}", describe(ids), hint))
     if ignore is not None:
         ids = as_array(op, ids)
         kept = ids != ignore

@@ -24,8 +24,11 @@ class Module:
     ...         self.out = ts.nn.Linear(4, 2, seed=1)
     ...     def __call__(self, ids):
     ...         return self.out(self.table(ids))
-    >>> [name for name, _ in Model().named_parameters()]
-    ['table.weight', 'out.weight', 'out.bias']
+    >>> Model()
+    Model of 50 numbers in 3 parameters
+      table.weight  float32 (10, 4)
+      out.weight    float32 (4, 2)
+      out.bias      float32 (2,)
     """
 
     training = True
@@ -37,6 +40,15 @@ class Module:
         if name in HABITS:
             raise AttributeError(f"{type(self).__name__} has no .{name}: {HABITS[name]}.")
         return object.__getattribute__(self, name)  # raises what it raised before
+
+    def __repr__(self) -> str:
+        named = list(self.named_parameters())
+        width = max((len(name) for name, _ in named), default=0)
+        lines = [f"  {name:{width}}  {p.dtype} {p.shape}" for name, p in named]
+        total = sum(p.size for _, p in named)
+        return "\n".join(
+            [f"{type(self).__name__} of {total:,} numbers in {len(named)} parameters", *lines]
+        )
 
     def named_parameters(self) -> Iterator[tuple[str, Tensor]]:
         """(path, parameter) pairs in the order of assignment."""

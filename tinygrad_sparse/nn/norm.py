@@ -8,20 +8,21 @@ from typing import Any
 import numpy as np
 
 from tinygrad_sparse import ops
-from tinygrad_sparse.backend import Array
+from tinygrad_sparse.backend import Array, as_array
+from tinygrad_sparse.backend.precision import widened
 from tinygrad_sparse.errors import ShapeError, explain
 from tinygrad_sparse.ops.axes import canonical_axes
-from tinygrad_sparse.ops.given import as_array
 from tinygrad_sparse.primitive import primitive
 from tinygrad_sparse.rules import fixed_axes, rowwise
+from tinygrad_sparse.shapes import whole_numbers
 from tinygrad_sparse.tensor import parameter
 
 from .module import Module
 
 
 def _centred(xp: Any, x: Array, axis: tuple[int, ...]) -> Array:
-    """x less its mean; float16 in float32, for squares to come."""
-    x = x.astype(np.float32) if x.dtype == np.float16 else x
+    """x less its mean, in the dtype to add squares up in."""
+    x = widened(x)
     return x - xp.mean(x, axis=axis, keepdims=True)
 
 
@@ -76,7 +77,7 @@ class LayerNorm(Module):
     def __init__(
         self, shape: Any, *, eps: float = 1e-5, affine: bool = True, dtype: Any = np.float32
     ) -> None:
-        self.shape = (int(shape),) if np.ndim(shape) == 0 else tuple(map(int, shape))
+        self.shape = whole_numbers("LayerNorm", "a shape: a size, or several", shape, least=0)
         self.eps = eps
         self.weight = self.bias = None
         if affine:

@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 
 from tinygrad_sparse import ops
-from tinygrad_sparse.backend import Array, describe, row_ids
+from tinygrad_sparse.backend import Array, as_array, describe, row_ids
 from tinygrad_sparse.errors import ShapeError, explain
-from tinygrad_sparse.ops.given import as_array
 from tinygrad_sparse.tensor import unwrap
 
 from .arguments import reducer, together

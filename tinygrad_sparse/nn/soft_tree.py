@@ -20,7 +20,8 @@ from tinygrad_sparse import ops
 from tinygrad_sparse.backend import Array, adapter_of, describe
 from tinygrad_sparse.errors import ShapeError, TinygradSparseError, explain
 from tinygrad_sparse.primitive import primitive
-from tinygrad_sparse.rules import Shape, rowwise
+from tinygrad_sparse.rules import rowwise
+from tinygrad_sparse.shapes import Shape
 from tinygrad_sparse.slices import Gradient, IndexedSlices, touched
 from tinygrad_sparse.tensor import Tensor, parameter, unwrap
 

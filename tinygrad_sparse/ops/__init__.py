@@ -18,7 +18,6 @@ from . import recorded, shape
 if TYPE_CHECKING:
     from .activation import *
     from .bag import *
-    from .constants import *
     from .conv import *
     from .diagonals import *
     from .einsum import *
@@ -46,7 +45,7 @@ MODULES = tuple(
         "elementwise", "exponential", "rounding", "trigonometric", "activation",
         "shape", "rows", "index", "join", "sorting", "segment", "bag",
         "reduce", "scan", "norms", "softmax",
-        "diagonals", "linalg", "einsum", "solve", "conv", "constants",
+        "diagonals", "linalg", "einsum", "solve", "conv",
     )
 )  # fmt: skip
 

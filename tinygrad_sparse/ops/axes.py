@@ -5,7 +5,6 @@ No op is declared here.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,6 +12,7 @@ import numpy as np
 
 from tinygrad_sparse.backend import Array
 from tinygrad_sparse.errors import ShapeError, explain
+from tinygrad_sparse.shapes import whole_numbers
 
 Axes = int | Sequence[int] | None
 
@@ -23,13 +23,10 @@ def canonical_axes(op: str, axis: Axes, ndim: int) -> tuple[int, ...]:
         return tuple(range(ndim))
     if type(axis) is int and -ndim <= axis < ndim:
         return (axis % ndim,)
-    axes = tuple(axis) if isinstance(axis, (tuple, list)) else (axis,)
-    try:
-        numbers = [operator.index(a) for a in axes]
-    except TypeError:
-        numbers = [ndim]
+    wanted = f"an axis in [{-ndim}, {ndim})"
+    numbers = whole_numbers(op, wanted, axis)
     if any(not -ndim <= a < ndim for a in numbers):
-        raise ShapeError(explain(op, f"an axis in [{-ndim}, {ndim})", repr(axis)))
+        raise ShapeError(explain(op, wanted, repr(axis)))
     positive = tuple(a % ndim for a in numbers)
     if len(set(positive)) < len(positive):
         raise ShapeError(explain(op, "each axis once", repr(axis)))
@@ -50,7 +47,6 @@ def reducing(op: str, empty: bool = True) -> Callable[..., Any]:
     """
 
     def canonical(x: Array, *, axis: Any = None, keepdims: bool = False, **static: Any) -> Any:
-        x = x if hasattr(x, "shape") else np.asarray(x)
         shape = tuple(x.shape)
         axes = canonical_axes(op, axis, len(shape))
         if not empty and any(shape[a] == 0 for a in axes):

@@ -7,14 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from tinygrad_sparse.backend import Array, describe, row_ids
+from tinygrad_sparse.backend import Array, as_array, describe, row_ids
 from tinygrad_sparse.errors import ShapeError, TinygradSparseError, explain
 from tinygrad_sparse.tensor import unwrap
 
 from .elementwise import where
-from .given import as_array
 from .rows import scatter_rows, take
-from .segment import segment_max, segment_mean, segment_sum
+from .segment import _per_row, segment_max, segment_mean, segment_sum
 from .shape import reshape
 
 MODES = ("sum", "mean", "max")
@@ -89,7 +88,7 @@ def embedding_bag(
     if mode == "mean":
         return segment_mean(rows, bags, count)
     # What a maximum of nothing is has no gradient and no use as an input: 0, as in a sum.
-    filled = np.bincount(bags, minlength=count).reshape(-1, *(1,) * (len(table.shape) - 1)) > 0
+    filled = _per_row(np.bincount(bags, minlength=count) > 0, table)
     return where(filled, segment_max(rows, bags, count), 0.0)
 
 

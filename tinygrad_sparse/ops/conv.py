@@ -12,13 +12,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tinygrad_sparse.backend import Array, describe
+from tinygrad_sparse.backend import Array, as_array, describe
+from tinygrad_sparse.backend.precision import wide_dtype
 from tinygrad_sparse.errors import ShapeError, explain
 from tinygrad_sparse.primitive import primitive
-from tinygrad_sparse.rules import Shape, rowwise
+from tinygrad_sparse.rules import rowwise
+from tinygrad_sparse.shapes import Shape, whole_numbers
 
 from .einsum import _einsum
-from .given import as_array
 from .shape import reshape
 
 
@@ -73,8 +74,7 @@ def _windows(xp: Any, x: Array, *, grid: _Grid) -> Array:
 @primitive(rows=_ROWS, vjp=(lambda g, out, x, *, grid: _windows(g, grid=grid),))
 def _overlaid(xp: Any, x: Array, *, grid: _Grid) -> Array:
     """The transpose of `_windows`: each window added back where it came from."""
-    narrow = x.dtype == np.float16  # sums are kept in float32
-    out = xp.zeros((*x.shape[:2], *grid.padded), np.float32 if narrow else x.dtype)
+    out = xp.zeros((*x.shape[:2], *grid.padded), wide_dtype(x.dtype))
     for at in np.ndindex(*grid.kernel):
         axes = zip(at, grid.dilation, grid.stride, grid.places, strict=True)
         cut = (slice(i * d, i * d + s * (n - 1) + 1, s) for i, d, s, n in axes)
@@ -181,9 +181,9 @@ def _margins(op: str, padding: Any, spans: list[int], steps: Shape) -> Any:
 
 def _numbers(op: str, name: str, given: Any, count: int, least: int) -> Shape:
     """`given` as `count` integers: one for all of them, or one each."""
-    numbers = tuple(given) if isinstance(given, Sequence) else (given,) * count
-    whole = all(isinstance(n, (int, np.integer)) and n >= least for n in numbers)
-    if len(numbers) != count or not whole:
-        expected = f"{name} as a whole number >= {least}, or {count} of them"
+    expected = f"{name} as a whole number >= {least}, or {count} of them"
+    numbers = whole_numbers(op, expected, given, least)
+    numbers = numbers if isinstance(given, Sequence) else numbers * count
+    if len(numbers) != count:
         raise ShapeError(explain(op, expected, repr(given)))
-    return tuple(map(int, numbers))
+    return numbers

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import operator
 from typing import Any
 
 import numpy as np
 
-from tinygrad_sparse.backend import Array, describe
+from tinygrad_sparse.backend import Array, as_array, describe
 from tinygrad_sparse.errors import ShapeError, explain
 from tinygrad_sparse.primitive import composite, primitive
-from tinygrad_sparse.rules import reindexed
+from tinygrad_sparse.rules import ids_of, places_of, reindexed
+from tinygrad_sparse.shapes import whole_number
 from tinygrad_sparse.slices import IndexedSlices, rows_of
 
 from .axes import canonical_axes
 from .elementwise import where
-from .given import as_array
 from .reduce import sum
 
 
@@ -75,11 +74,11 @@ def _diagonal_rows(
         return rows_of(g.indices, values, shape, lead)
     if sorted([*axes, *rest[: lead - 1]]) != list(range(lead + 1)):
         return None
-    places: list[Array] = list(np.unravel_index(g.indices, g.shape[:lead]))
+    places = places_of(g.indices, g.shape[:lead])
     along = places.pop(place)
     at = dict(zip(rest, places, strict=False))
     at.update(zip(axes, (line[along] for line in _on_diagonal(sizes, offset)), strict=True))
-    ids = np.ravel_multi_index([at[a] for a in range(lead + 1)], shape[: lead + 1])
+    ids = ids_of([at[a] for a in range(lead + 1)], shape[: lead + 1])
     return rows_of(ids, g.values, shape, lead + 1)
 
 
@@ -100,7 +99,8 @@ def diagonal(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
     if len(x.shape) < 2:
         raise ShapeError(explain("diagonal", "an array of 2 or more axes", describe(x)))
     axes = canonical_axes("diagonal", (axis1, axis2), len(x.shape))
-    return _diagonal(x, offset=operator.index(offset), axes=axes, place=len(x.shape) - 2)
+    offset = whole_number("diagonal", "a whole number as offset", offset)
+    return _diagonal(x, offset=offset, axes=axes, place=len(x.shape) - 2)
 
 
 @composite(methods=("trace",))
@@ -121,14 +121,16 @@ def diag(x: Any, k: int = 0) -> Any:
         return diagonal(x, k)
     if len(x.shape) != 1:
         raise ShapeError(explain("diag", "a vector or a matrix", describe(x)))
+    k = whole_number("diag", "a whole number as k", k)
     n = x.shape[0] + abs(k)
-    return _undiagonal(x, sizes=(n, n), offset=operator.index(k), axes=(0, 1), place=0)
+    return _undiagonal(x, sizes=(n, n), offset=k, axes=(0, 1), place=0)
 
 
 def _triangle(op: str, x: Any, k: int, lower: bool) -> Any:
     x = as_array(op, x)
     if len(x.shape) < 2:
         raise ShapeError(explain(op, "matrices, (*batch, n, m)", describe(x)))
+    k = whole_number(op, "a whole number as k", k)
     n, m = x.shape[-2:]
     below = np.tri(n, m, k if lower else k - 1, dtype=bool)
     return where(below, x, 0.0) if lower else where(below, 0.0, x)

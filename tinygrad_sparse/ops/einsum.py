@@ -16,13 +16,14 @@ from typing import Any
 
 import numpy as np
 
-from tinygrad_sparse.backend import Array
+from tinygrad_sparse.backend import Array, as_arrays
+from tinygrad_sparse.backend.precision import widened
 from tinygrad_sparse.errors import DtypeError, ShapeError, explain
 from tinygrad_sparse.primitive import primitive
-from tinygrad_sparse.rules import Shape, roles
+from tinygrad_sparse.rules import roles
+from tinygrad_sparse.shapes import Shape
 
 from .diagonals import _diagonal
-from .given import as_arrays
 from .shape import broadcast_to, reshape
 
 SMALL = 4096  # products of fewer numbers than this: turning them into matrices costs more
@@ -76,17 +77,16 @@ def _einsum_roles(lead: int, out: Shape, shapes: list[Shape], static: dict[str, 
 @primitive(rows=roles(_einsum_roles), vjp=_einsum_vjp, variadic=True)
 def _einsum(xp: Any, *arrays: Array, inputs: tuple[str, ...], output: str) -> Array:
     """``einsum`` of operands none of which has a label twice."""
-    half = np.float16
-    narrow = all(a.dtype == half for a in arrays)
+    narrow = all(a.dtype == np.float16 for a in arrays)
     if narrow:  # sums are kept in float32
-        arrays = tuple(a.astype(np.float32) for a in arrays)
+        arrays = tuple(map(widened, arrays))
     if len(arrays) == 2:
         (x, y), (mine, yours) = arrays, inputs
         out = _pair(xp, x, y, mine, yours, output)
     else:
         optimize = len(arrays) > 2
         out = xp.einsum(f"{','.join(inputs)}->{output}", *arrays, optimize=optimize)
-    return out.astype(half) if narrow else out
+    return out.astype(np.float16) if narrow else out
 
 
 def _pair(xp: Any, x: Array, y: Array, mine: str, yours: str, output: str) -> Array:

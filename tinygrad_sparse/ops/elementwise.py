@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tinygrad_sparse.backend import Array
+from tinygrad_sparse.backend import ANY, Array, as_array, as_operand
 from tinygrad_sparse.primitive import composite, primitive
 from tinygrad_sparse.rules import Kink, elementwise
 
@@ -191,8 +191,7 @@ def _bound(x: Any, bound: Any, end: float) -> Any:
             return end
         limits = np.iinfo(x.dtype)
         return limits.min if end < 0 else limits.max
-    if isinstance(bound, (list, tuple)):
-        bound = np.asarray(bound)
+    bound = as_operand("clip", bound, ANY)
     if x.dtype.kind == "f" and getattr(bound, "dtype", x.dtype) != x.dtype:
         return cast(bound, dtype=x.dtype)
     return bound
@@ -215,7 +214,7 @@ def clip(x: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None, max: 
     >>> clip(np.array([-2.0, 0.5, 3.0]), -1.0, 1.0)
     array([-1. ,  0.5,  1. ])
     """
-    x = x if hasattr(x, "dtype") else np.asarray(x)
+    x = as_array("clip", x)
     low, high = a_min if min is None else min, a_max if max is None else max
     return _clip(x, _bound(x, low, -np.inf), _bound(x, high, np.inf))
 

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from tinygrad_sparse.backend import Array
+from tinygrad_sparse.backend.precision import wide_dtype
 
 KNOTS = 64  # to a unit of x
 END = 6.0
@@ -56,7 +57,7 @@ def erf_of(xp: Any, x: Array) -> Array:
     """erf of an array of any shape and float dtype, in that dtype."""
     x = xp.asarray(x)
     dtype = x.dtype if x.dtype.kind == "f" else np.dtype(np.float64)
-    wide = np.dtype(np.float32) if dtype == np.float16 else dtype
+    wide = wide_dtype(dtype)
     coefficients = [xp.asarray(c) for c in taylor(wide)]
     flat = x.reshape(-1)
     out = xp.empty(flat.shape, dtype)

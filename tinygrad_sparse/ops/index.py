@@ -12,17 +12,17 @@ from typing import Any
 
 import numpy as np
 
-from tinygrad_sparse.backend import Array, adapter_of, are_row_ids, describe, row_ids
+from tinygrad_sparse.backend import Array, adapter_of, are_row_ids, as_array, describe, row_ids
 from tinygrad_sparse.errors import DtypeError, RowIndexError, ShapeError, explain
 from tinygrad_sparse.primitive import composite, primitive
 from tinygrad_sparse.rules import members, reindexed
+from tinygrad_sparse.shapes import Shape, broadcasts
 from tinygrad_sparse.slices import IndexedSlices, blocks, finer, rows_of
 from tinygrad_sparse.tensor import Tensor
 
-from .given import as_array
 from .rows import _looked_up, take
 from .shape import broadcast_to, reshape
-from .slicing import ALL, Shape, basic
+from .slicing import ALL, basic
 
 
 @composite(methods=("__getitem__",))
@@ -268,11 +268,7 @@ def _placed(op: str, f: Any, x: Any, index: Any, values: Any, once: bool) -> Any
 
 
 def _check_values(op: str, values: Shape, places: Shape) -> None:
-    try:
-        fits = np.broadcast_shapes(values, places) == places
-    except ValueError:
-        fits = False
-    if not fits:
+    if not broadcasts(values, places):
         raise ShapeError(explain(op, f"values that broadcast to {places}", f"{values}"))
 
 

@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from tinygrad_sparse.backend import Array, adapter_of
+from tinygrad_sparse.backend import Array, adapter_of, as_array
 from tinygrad_sparse.errors import ShapeError, TinygradSparseError, explain
 from tinygrad_sparse.primitive import composite, primitive
 from tinygrad_sparse.rules import ids_of, moved, places_of, reindexed
+from tinygrad_sparse.shapes import whole_numbers
 from tinygrad_sparse.slices import Gradient, IndexedSlices, rows_of
 
 from .axes import canonical_axis
-from .given import as_array
 from .rows import take
 from .shape import broadcast_to, reshape
 from .slicing import ALL, basic, cut
@@ -129,7 +129,8 @@ def _pieces(op: str, x: Any, parts: Any, axis: int, equal: bool) -> list[Any]:
         sizes = [n // count + (k < n % count) for k in range(count)]
         bounds = [sum(sizes[:k]) for k in range(count + 1)]
     else:
-        bounds = [0, *(operator.index(b) for b in np.asarray(parts).tolist()), n]
+        wanted = "a number of parts, or a list of places to cut at"
+        bounds = [0, *whole_numbers(op, wanted, parts), n]
     return [
         basic(x, [ALL] * axis + [slice(*ends)] + [ALL] * (len(x.shape) - axis - 1))
         for ends in pairwise(bounds)
@@ -160,10 +161,7 @@ def tile(x: Any, reps: int | Sequence[int]) -> Any:
     More numbers than x has axes give it new ones in front; fewer are for its last axes.
     """
     x = as_array("tile", x)
-    times = tuple(reps) if isinstance(reps, (tuple, list)) else (reps,)
-    counts = tuple(operator.index(n) for n in times)
-    if any(n < 0 for n in counts):
-        raise ShapeError(explain("tile", "numbers of times, 0 or more", repr(reps)))
+    counts = whole_numbers("tile", "whole numbers of times, 0 or more", reps, least=0)
     ndim = max(len(counts), len(x.shape))
     counts = (1,) * (ndim - len(counts)) + counts
     shape = (1,) * (ndim - len(x.shape)) + tuple(x.shape)

@@ -8,16 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from tinygrad_sparse.backend import Array, describe
+from tinygrad_sparse.backend import Array, as_array, describe
 from tinygrad_sparse.errors import ShapeError, explain
 from tinygrad_sparse.primitive import composite, primitive
-from tinygrad_sparse.rules import Shape, elementwise, roles
+from tinygrad_sparse.rules import elementwise, roles
+from tinygrad_sparse.shapes import Shape
 from tinygrad_sparse.tensor import unwrap
 
 from .axes import canonical_axes
 from .einsum import _einsum
 from .elementwise import multiply
-from .given import as_array
 from .shape import expand_dims, reshape, squeeze, swapaxes
 
 

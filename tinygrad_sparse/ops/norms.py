@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tinygrad_sparse.backend import Array
+from tinygrad_sparse.backend import Array, as_array
 from tinygrad_sparse.errors import ShapeError, TinygradSparseError, explain
 from tinygrad_sparse.primitive import composite, primitive
 from tinygrad_sparse.rules import Kink, fixed_axes, rowwise
@@ -43,7 +43,7 @@ def _norm_vjp(
     return kept(g, x, axis) * part
 
 
-@primitive(rows=rowwise("r", when=fixed_axes), vjp=(_norm_vjp,), canonical=reducing("norm"))
+@primitive(rows=rowwise("r", when=fixed_axes), vjp=(_norm_vjp,), canonical=reducing("vector_norm"))
 def _norm(xp: Any, x: Array, *, axis: Any, keepdims: bool, ord: float) -> Array:
     y = x.astype(wide(x) or (x.dtype if x.dtype.kind == "f" else np.float64), copy=False)
     limits = np.finfo(y.dtype)
@@ -68,15 +68,17 @@ def vector_norm(x: Any, axis: Axes = None, keepdims: bool = False, ord: float = 
     >>> float(vector_norm(np.array([3e200, 4e200])) / 1e200)
     5.0
     """
+    x = as_array("vector_norm", x)
+    axes = canonical_axes("vector_norm", axis, len(x.shape))
     if ord == 1:
-        return sum(absolute(x), axis, keepdims)
+        return sum(absolute(x), axes, keepdims)
     if ord == math.inf:
-        return max(absolute(x), axis, keepdims)
+        return max(absolute(x), axes, keepdims)
     if ord == -math.inf:
-        return min(absolute(x), axis, keepdims)
+        return min(absolute(x), axes, keepdims)
     if isinstance(ord, str) or not ord > 0:
         raise TinygradSparseError(explain("vector_norm", "ord > 0 or ±infinity", repr(ord)))
-    return _norm(x, axis=axis, keepdims=keepdims, ord=float(ord))
+    return _norm(x, axis=axes, keepdims=keepdims, ord=float(ord))
 
 
 @composite(
@@ -98,7 +100,8 @@ def norm(x: Any, ord: Any = None, axis: Axes = None, keepdims: bool = False) -> 
     >>> norm(np.array([[3.0, 4.0], [6.0, 8.0]]), axis=1)
     array([ 5., 10.])
     """
-    axes = canonical_axes("norm", axis, len(np.shape(x) if not hasattr(x, "shape") else x.shape))
+    x = as_array("norm", x)
+    axes = canonical_axes("norm", axis, len(x.shape))
     if len(axes) == 1 and ord is not None and not isinstance(ord, str):
         return vector_norm(x, axes, keepdims, ord)
     if ord is None or (ord in ("fro", "f") and len(axes) == 2):

@@ -174,7 +174,6 @@ def min(xp: Any, x: Array, *, axis: Any = None, keepdims: bool = False) -> Array
 
 def _place(op: str) -> Any:
     def canonical(x: Array, *, axis: Any = None, keepdims: bool = False) -> Any:
-        x = x if hasattr(x, "shape") else np.asarray(x)
         axis = None if axis is None else canonical_axis(op, axis, x.ndim)
         if 0 in (x.shape if axis is None else x.shape[axis : axis + 1]):
             raise ShapeError(

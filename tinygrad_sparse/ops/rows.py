@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tinygrad_sparse.backend import Array, adapter_of, are_row_ids, row_ids
+from tinygrad_sparse.backend import Array, adapter_of, are_row_ids, as_array, row_ids
 from tinygrad_sparse.errors import ShapeError, explain
 from tinygrad_sparse.primitive import composite, primitive
 from tinygrad_sparse.rules import members, reindexed
@@ -17,7 +17,6 @@ from tinygrad_sparse.slices import IndexedSlices, rows_of
 from tinygrad_sparse.tensor import Tensor, pending_of, ready, unwrap
 
 from .axes import canonical_axis
-from .given import as_array
 from .shape import reshape
 
 
@@ -164,4 +163,18 @@ def scatter_rows(values: Any, ids: Any, size: int) -> Any:
                 f"values {tuple(values.shape)} and ids {rows.shape}",
             )
         )
-    return _scatter_rows(values, rows.copy(), size=size)
+    return _scatter_rows(values, rows, size=size)
+
+
+def one_hot(ids: Any, classes: int, dtype: Any = np.float32) -> Array:
+    """1 at each id and 0 elsewhere: ids (\\*batch) in [-classes, classes) -> (\\*batch, classes).
+
+    A constant array. Where it would multiply a table, ``table[ids]`` is the same without it: a
+    label is an embedding id. Raises RowIndexError.
+
+    >>> one_hot([2, 0], 3)
+    array([[0., 0., 1.],
+           [1., 0., 0.]], dtype=float32)
+    """
+    rows = row_ids("one_hot", unwrap(ids), classes, f", {classes} classes")
+    return (rows[..., None] == np.arange(classes)).astype(dtype)

@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from tinygrad_sparse.backend import Array
+from tinygrad_sparse.backend import Array, as_array
 from tinygrad_sparse.primitive import composite, primitive
-from tinygrad_sparse.rules import Kink, Shape, rowwise
+from tinygrad_sparse.rules import Kink, rowwise
+from tinygrad_sparse.shapes import Shape
 
 from .axes import canonical_axis, narrow, wide
 from .shape import reshape
@@ -37,7 +38,7 @@ def _turned(x: Array, axis: int, reverse: bool) -> Array:
 
 def _line(op: str, x: Any, axis: int | None) -> tuple[Any, int]:
     """x and the axis to scan along: x flattened if that is None."""
-    x = x if hasattr(x, "shape") else np.asarray(x)
+    x = as_array(op, x)
     return (reshape(x, (-1,)), 0) if axis is None else (x, canonical_axis(op, axis, len(x.shape)))
 
 

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from tinygrad_sparse.backend import Array, adapter_of, row_ids
+from tinygrad_sparse.backend import Array, adapter_of, as_array, row_ids
+from tinygrad_sparse.backend.precision import widened
 from tinygrad_sparse.errors import ShapeError, explain
 from tinygrad_sparse.primitive import composite, primitive
 from tinygrad_sparse.rules import Kink, RowRule, members, reindexed
@@ -19,7 +20,6 @@ from tinygrad_sparse.slices import IndexedSlices, rows_of
 from tinygrad_sparse.tensor import unwrap
 
 from .elementwise import where
-from .given import as_array
 from .rows import _scatter_rows, _take
 from .shape import reshape
 
@@ -53,7 +53,9 @@ def _segments(op: str, x: Any, ids: Any, num_segments: int) -> tuple[Any, Array]
     if rows.ndim == 0 or tuple(x.shape[: rows.ndim]) != rows.shape:
         got = f"x {tuple(x.shape)} and ids {rows.shape}"
         raise ShapeError(explain(op, "x (*n, *row) and ids (*n)", got))
-    return (x if rows.ndim == 1 else reshape(x, (rows.size, *x.shape[rows.ndim :]))), rows.flatten()
+    return (x if rows.ndim == 1 else reshape(x, (rows.size, *x.shape[rows.ndim :]))), rows.reshape(
+        -1
+    )
 
 
 def segment_sum(x: Any, ids: Any, num_segments: int) -> Any:
@@ -76,7 +78,7 @@ def _mean_vjp(g: Any, out: Any, x: Any, ids: Array, *, size: int) -> Any:
 
 @primitive(rows=_by_segment(_mean_vjp), vjp=(_mean_vjp, None))
 def _segment_mean(xp: Any, x: Array, ids: Array, *, size: int) -> Array:
-    wide = x.astype(np.float32) if x.dtype == np.float16 else x
+    wide = widened(x)
     total = adapter_of(x).scatter_rows(ids, wide, size)
     return (total / _per_row(_counts(ids, size), total).astype(wide.dtype)).astype(x.dtype)
 

@@ -9,27 +9,25 @@ from typing import Any
 
 import numpy as np
 
-from tinygrad_sparse.backend import Array
+from tinygrad_sparse.backend import Array, as_array
 from tinygrad_sparse.errors import ShapeError, explain
 from tinygrad_sparse.primitive import composite, primitive
 from tinygrad_sparse.rules import elementwise, ids_of, moved, places_of, reindexed
+from tinygrad_sparse.shapes import broadcasts, whole_numbers
 from tinygrad_sparse.slices import Gradient, IndexedSlices, rows_of
 
 from .axes import Axes, canonical_axes, canonical_axis
-from .given import as_array
 
 
 def _reshape_canonical(x: Array, *, shape: Any) -> tuple[tuple[Array], dict[str, Any]]:
-    shape = (shape,) if isinstance(shape, (int, np.integer)) else tuple(shape)
-    numbers = tuple(operator.index(n) for n in shape)
+    wanted = f"a shape of {x.size} elements for {x.shape}"
+    numbers = whole_numbers("reshape", wanted, shape)
     if numbers.count(-1) == 1:
         rest = math.prod(n for n in numbers if n != -1)
         if rest and x.size % rest == 0:
             numbers = tuple(x.size // rest if n == -1 else n for n in numbers)
     if any(n < 0 for n in numbers) or math.prod(numbers) != x.size:
-        raise ShapeError(
-            explain("reshape", f"a shape of {x.size} elements for {x.shape}", f"{shape}")
-        )
+        raise ShapeError(explain("reshape", wanted, f"{shape}"))
     return (x,), {"shape": numbers}
 
 
@@ -174,8 +172,11 @@ def moveaxis(x: Any, source: int | Sequence[int], destination: int | Sequence[in
 
 
 def _broadcast_canonical(x: Array, *, shape: Any) -> tuple[tuple[Array], dict[str, Any]]:
-    shape = (shape,) if isinstance(shape, (int, np.integer)) else tuple(shape)
-    return (x,), {"shape": tuple(operator.index(n) for n in shape)}
+    wanted = f"a shape that {x.shape} stretches to"
+    numbers = whole_numbers("broadcast_to", wanted, shape)
+    if not broadcasts(x.shape, numbers):
+        raise ShapeError(explain("broadcast_to", wanted, f"{shape}"))
+    return (x,), {"shape": numbers}
 
 
 @primitive(rows=elementwise, vjp=(lambda g, out, x, *, shape: g,), canonical=_broadcast_canonical)

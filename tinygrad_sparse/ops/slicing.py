@@ -15,12 +15,12 @@ import numpy as np
 from tinygrad_sparse.backend import Array
 from tinygrad_sparse.primitive import primitive
 from tinygrad_sparse.rules import moved, reindexed
+from tinygrad_sparse.shapes import Shape
 from tinygrad_sparse.slices import IndexedSlices, finer, rows_of
 from tinygrad_sparse.tensor import ready
 
 from .shape import reshape
 
-Shape = tuple[int, ...]
 Index = tuple[slice, ...]  # a slice for each axis; ALL where all of it stays
 ALL = slice(None)
 NARROW = 8  # a cut to less than 1/8 of an inner axis is addressed by ids

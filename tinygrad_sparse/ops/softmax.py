@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from tinygrad_sparse.backend import Array
+from tinygrad_sparse.backend import Array, as_array
 from tinygrad_sparse.errors import ShapeError, explain
 from tinygrad_sparse.primitive import composite, primitive
 from tinygrad_sparse.rules import Kink, elementwise, fixed_axes, rowwise
+from tinygrad_sparse.shapes import broadcasts
 
 from .activation import sigmoid
 from .axes import Axes, canonical_axes, kept, reducing, wide
@@ -46,7 +47,6 @@ def logaddexp(x: Array, y: Array) -> Array:
 
 def _over(op: str) -> Any:
     def canonical(x: Array, *, axis: Axes) -> Any:
-        x = x if hasattr(x, "shape") else np.asarray(x)
         return (x,), {"axis": canonical_axes(op, axis, x.ndim)}
 
     return canonical
@@ -56,13 +56,10 @@ def _masked(op: str, x: Any, mask: Any) -> Any:
     """x with -inf where the mask is false."""
     if mask is None:
         return x
-    shape, given = (tuple(a.shape) if hasattr(a, "shape") else np.shape(a) for a in (x, mask))
-    try:
-        fits = np.broadcast_shapes(shape, given) == shape
-    except ValueError:
-        fits = False
-    if not fits:
-        raise ShapeError(explain(op, f"a mask that broadcasts to {shape}", f"where {given}"))
+    x, mask = as_array(op, x), as_array(op, mask)
+    if not broadcasts(mask.shape, x.shape):
+        wanted = f"a mask that broadcasts to {tuple(x.shape)}"
+        raise ShapeError(explain(op, wanted, f"where {tuple(mask.shape)}"))
     return _where(mask, x, -np.inf)
 
 

@@ -12,15 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from tinygrad_sparse.backend import Array, adapter_of, describe
+from tinygrad_sparse.backend import Array, adapter_of, as_array, describe
+from tinygrad_sparse.backend.precision import widened
 from tinygrad_sparse.errors import LinAlgError, ShapeError, explain
 from tinygrad_sparse.primitive import primitive
-from tinygrad_sparse.rules import Kink, Shape, elementwise, roles, rowwise
+from tinygrad_sparse.rules import Kink, elementwise, roles, rowwise
+from tinygrad_sparse.shapes import Shape
 from tinygrad_sparse.tensor import Tensor, tensor, unwrap
 
 from .diagonals import trace, tril
 from .elementwise import where
-from .given import as_array
 from .shape import expand_dims, swapaxes
 
 _Slogdet: Any = type(np.linalg.slogdet(np.eye(1)))  # NumPy's named pair: sign, logabsdet
@@ -46,7 +47,7 @@ def _computed(op: str, f: Callable[..., Array], *given: Array) -> Array:
     """f(*given) in a dtype that LAPACK has, and back."""
     narrow = all(a.dtype == np.float16 for a in given)
     if narrow:
-        given = tuple(a.astype(np.float32) for a in given)
+        given = tuple(map(widened, given))
     try:
         out = f(*given)
     except np.linalg.LinAlgError:

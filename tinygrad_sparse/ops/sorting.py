@@ -10,15 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from tinygrad_sparse.backend import Array
+from tinygrad_sparse.backend import Array, as_array
 from tinygrad_sparse.errors import ShapeError, explain
 from tinygrad_sparse.primitive import primitive
 from tinygrad_sparse.rules import ids_of, places_of, reindexed
+from tinygrad_sparse.shapes import whole_number
 from tinygrad_sparse.slices import IndexedSlices, finer, rows_of
 from tinygrad_sparse.tensor import unwrap
 
 from .axes import canonical_axis
-from .given import as_array
 from .rows import take_along_axis
 from .shape import reshape
 
@@ -93,8 +93,10 @@ def topk(x: Any, k: int, axis: int = -1) -> tuple[Any, Any]:
     """
     x = as_array("topk", x)
     axis = canonical_axis("topk", axis, len(x.shape))
-    if not 0 <= k <= x.shape[axis]:
-        raise ShapeError(explain("topk", f"k in [0, {x.shape[axis]}]", f"{k}"))
+    wanted = f"a whole number k in [0, {x.shape[axis]}]"
+    k = whole_number("topk", wanted, k, least=0)
+    if k > x.shape[axis]:
+        raise ShapeError(explain("topk", wanted, f"{k}"))
     order = argsort(x, axis, True)
     ids = order[(slice(None),) * axis + (slice(k),)]
     return take_along_axis(x, unwrap(ids), axis), ids

@@ -84,6 +84,13 @@ class Optimizer:
             raise ShapeError(explain(type(self).__name__, "at least one parameter", "none"))
         self.rule = self._choose(self.groups[0])
 
+    def __repr__(self) -> str:
+        groups = []
+        for group in self.groups:
+            settings = ", ".join(f"{k}={v!r}" for k, v in group.items() if k != "params")
+            groups.append(f"{len(group['params'])} parameters, {settings}")
+        return f"{type(self).__name__}({'; '.join(groups)})"
+
     def add_group(self, entry: dict[str, Any]) -> None:
         """More parameters, with settings of their own where `entry` has them."""
         name = type(self).__name__

@@ -125,17 +125,10 @@ def _faults(op: Primitive, k: int, arity: int, shapes: list[Any], case: Case) ->
         if j != k and other is not None and shapes[j] == shapes[k]:
             wrong[f"that of argument {j}"] = other
     for kind, vjp in wrong.items():
-        planted = _Vjps([vjp if j == k else v for j, v in enumerate(vjps)])
+        planted = [vjp if j == k else v for j, v in enumerate(vjps)]
         yield Fault(op, k, kind, case, planted, op.rows)
     for kind, rows in _row_faults(op.rows, k, arity):
         yield Fault(op, k, kind, case, op.vjp, rows)
-
-
-class _Vjps(list[Any]):
-    """VJPs that are found by number, whether the engine indexes them or calls for them."""
-
-    def __call__(self, k: int) -> Any:
-        return self[k]
 
 
 def _without_largest(c: Any) -> Any:

@@ -12,7 +12,7 @@ Vjp = Callable[..., Any]
 
 def vjps_of(op: Primitive, arity: int) -> list[Vjp | None]:
     """The VJPs of an op's arguments, made for as many as there are if it takes any number."""
-    return [op.vjp(k) if callable(op.vjp) else op.vjp[k] for k in range(arity)]
+    return [op.vjp[k] for k in range(arity)]
 
 
 def with_vjps(op: Primitive, vjps: Sequence[Vjp | None]) -> Primitive:
