@@ -14,8 +14,9 @@ the output. That is all a rule says:
 Also here: `Kink`, the other thing that a declaration says in data.
 
 A rule that answers None means "not row by row for these shapes". Rows addressed by several axes are
-then filled up to larger ones, and the rule is asked again. An op without a rule, or with one that
-refuses whole rows of the first axis, turns the gradient dense: noted on the tape, never silent.
+then filled up to larger ones, and the rule is asked again. What is not row by row may still move
+rows, as a reduction over the first axes does: then its functions do that. An op without a rule, or
+with one that refuses all of this, turns the gradient dense: noted on the tape, never silent.
 """
 
 from __future__ import annotations
@@ -115,7 +116,7 @@ def reindexed(*remap: Callable[..., Any] | None, variadic: bool = False) -> RowR
     """
     words = "; ".join(filter(None, (first_line(f) for f in remap if f is not None)))
     moves: Any = remap[0] if variadic else remap
-    return RowRule("reindexed", lambda *_: "", moves, words)
+    return RowRule("reindexed", lambda *_: None, moves, words)
 
 
 def fixed_axes(lead: int, out: Shape, *shapes: Shape, axis: tuple[int, ...], **_: Any) -> bool:

@@ -1,6 +1,7 @@
 """Diagonals and triangles: one row an op and shape."""
 
 from tinygrad_sparse import ops
+from tinygrad_sparse.ops.diagonals import _undiagonal
 from tinygrad_sparse.testing import Case, normal
 
 CASES = [
@@ -11,6 +12,8 @@ CASES = [
     Case(ops.diagonal, [normal(2, 2)], name="outside", static={"offset": 5}),
     Case(ops.diag, [normal(3)], rows="dense", static={"k": -1}),
     Case(ops.diag, [normal(4, 3)], name="of a matrix"),
+    Case(_undiagonal, [normal(5, 3)], name="in each row", commutes=(0,),
+         static={"sizes": (3, 4), "offset": 1, "axes": (1, 2), "place": 1}),
     Case(ops.trace, [normal(4, 5)], static={"offset": 1}),
     Case(ops.trace, [normal(5, 3, 3)], name="in each row", commutes=(0,),
          static={"axis1": 1, "axis2": 2}),

@@ -1,6 +1,7 @@
 """Running sums and products: one row an op and shape."""
 
 from tinygrad_sparse import ops
+from tinygrad_sparse.ops.scan import _recurrence, _shift
 from tinygrad_sparse.testing import Case, normal
 
 from .reduce import zeros_in
@@ -22,4 +23,9 @@ CASES = [
     Case(ops.cumprod, [zeros_in(normal(5, 5), 1, 3)], name="zeros", commutes=(0,),
          static={"axis": 1}),
     Case(ops.cumprod, [normal(11)], name="longer", rows="dense"),
+    *[Case(f, draws, commutes=range(len(draws)), name=f"axis 1, reverse {reverse}",
+           static={"axis": 1, "reverse": reverse, **static})
+      for f, draws, static in ((_shift, [normal(5, 4)], {"first": 1.0}),
+                               (_recurrence, [normal(5, 4), normal(5, 4)], {}))
+      for reverse in (False, True)],
 ]  # fmt: skip
