@@ -46,6 +46,7 @@ class RowRule(NamedTuple):
     roles: Callable[[int, Shape, list[Shape], dict[str, Any]], Roles]
     remap: tuple[Callable[..., Any] | None, ...] | Callable[[int], Callable[..., Any]] = ()
     words: str = ""  # for the documentation, where the kind does not say it all
+    dense: str = "never"  # and when nothing keeps rows; a test looks for cases of it
 
     def describe(self) -> str:
         """The rule in words: what the documentation shows."""
@@ -78,11 +79,14 @@ def _broadcast_roles(lead: int, out: Shape, shapes: list[Shape], static: dict[st
 elementwise = RowRule("elementwise", _broadcast_roles)
 
 
-def rowwise(letters: str, when: Callable[..., bool] | None = None) -> RowRule:
+def rowwise(
+    letters: str, when: Callable[..., bool] | None = None, dense: str | None = None
+) -> RowRule:
     """The rule of an op whose arguments have fixed roles.
 
     `letters` has one r or s for each argument; the last one stands for all that follow. The rule
-    holds ``when(lead, out, *shapes, **static)``, with shapes for `out` and the arguments.
+    holds ``when(lead, out, *shapes, **static)``, with shapes for `out` and the arguments. `dense`
+    says in words when it does not hold for rows of the first axis.
     """
 
     def roles(lead: int, out: Shape, shapes: list[Shape], static: dict[str, Any]) -> Roles:
@@ -95,12 +99,13 @@ def rowwise(letters: str, when: Callable[..., bool] | None = None) -> RowRule:
         return full
 
     condition = first_line(when) if when is not None else ""
-    return RowRule("rowwise", roles, words=f"({', '.join(letters)}) {condition}".strip())
+    words = f"({', '.join(letters)}) {condition}".strip()
+    return RowRule("rowwise", roles, (), words, dense or ("otherwise" if condition else "never"))
 
 
-def roles(f: Callable[..., Roles]) -> RowRule:
+def roles(f: Callable[..., Roles], dense: str = "never") -> RowRule:
     """The rule of an op whose roles depend on its shapes: f answers as `RowRule.roles` does."""
-    return RowRule("rowwise", f, words=first_line(f))
+    return RowRule("rowwise", f, (), first_line(f), dense)
 
 
 def first_line(f: Callable[..., Any]) -> str:

@@ -111,6 +111,8 @@ CASES = [
     Case(nn.layer_norm, [normal(5, 2, 2)], name="two axes", commutes=(0,),
          static={"axis": (1, 2)}),
     Case(_deviation, [normal(5, 3)], commutes=(0,), static={"axis": (1,), "eps": 0.1}),
+    Case(_deviation, [normal(5, 3)], name="columns", rows="dense",
+         static={"axis": (0,), "eps": 0.1}),
     Case(_place, [normal(5), integers(5, high=3)], commutes=(0, 1), static={"classes": 3}),
     Case(nn.layer_norm, [normal(5, 3)], name="columns", rows="dense", static={"axis": 0}),
 ]  # fmt: skip

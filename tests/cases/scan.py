@@ -23,9 +23,9 @@ CASES = [
     Case(ops.cumprod, [zeros_in(normal(5, 5), 1, 3)], name="zeros", commutes=(0,),
          static={"axis": 1}),
     Case(ops.cumprod, [normal(11)], name="longer", rows="dense"),
-    *[Case(f, draws, commutes=range(len(draws)), name=f"axis 1, reverse {reverse}",
-           static={"axis": 1, "reverse": reverse, **static})
-      for f, draws, static in ((_shift, [normal(5, 4)], {"first": 1.0}),
-                               (_recurrence, [normal(5, 4), normal(5, 4)], {}))
-      for reverse in (False, True)],
+    *[Case(f, [normal(5, 4)] * n, commutes=range(n) if axis else (),
+           rows="sparse" if axis else "dense", name=f"axis {axis}, reverse {reverse}",
+           static={"axis": axis, "reverse": reverse, **static})
+      for f, n, static in ((_shift, 1, {"first": 1.0}), (_recurrence, 2, {}))
+      for axis in (0, 1) for reverse in (False, True)],
 ]  # fmt: skip

@@ -57,5 +57,5 @@ def reduction(vjp: Callable[..., Any]) -> RowRule:
         )
         return rows_of(ids, values.reshape((len(ids), *shape[lead:])), shape, lead)
 
-    within = rowwise("r", when=fixed_axes)
-    return within._replace(remap=(across,))
+    words = "(r) within rows; over the first axes: all that was reduced into the touched rows"
+    return rowwise("r", when=fixed_axes)._replace(remap=(across,), words=words, dense="never")
