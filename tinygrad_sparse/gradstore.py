@@ -226,7 +226,7 @@ class GradStore:
         return self.__copy__() if type(other) is int and other == 0 else NotImplemented
 
     def __copy__(self) -> GradStore:
-        """A store of its own for the same parameters; it shares the gradients, which are read-only."""
+        """A store of its own for the same parameters; the gradients are read-only, and shared."""
         return self.map(lambda g: g)
 
     def __deepcopy__(self, memo: Any) -> GradStore:
