@@ -6,14 +6,13 @@ The id is the row of the list. Row 41: test_engine.
 import hashlib
 import sys
 import threading
-import tracemalloc
 
 import numpy as np
 import pytest
 
 import tinygrad_sparse as ts
 from tinygrad_sparse import GradStore, IndexedSlices, backend, errors, nn, ops, optim
-from tinygrad_sparse.testing import check_grads, dense_twin
+from tinygrad_sparse.testing import check_grads, count_bytes, dense_twin
 
 ROWS = []
 
@@ -270,18 +269,16 @@ def bytes_of_a_step(V, make):
     """Most bytes held at once by a step on a (V, 4) table, after one that sets up its state."""
     T = ts.parameter(np.zeros((V, 4), np.float32))
     opt = make([T])
-    for traced in (False, True):
-        if traced:
-            tracemalloc.start()
-        try:
-            with ts.Tape(densify="raise") as tape:
-                loss = (T[[1, 5, 1]] ** 2).sum()
-            opt.step(tape.backward(loss))
-            if traced:
-                return tracemalloc.get_traced_memory()[1]
-        finally:
-            if traced:
-                tracemalloc.stop()
+
+    def step():
+        with ts.Tape(densify="raise") as tape:
+            loss = (T[[1, 5, 1]] ** 2).sum()
+        opt.step(tape.backward(loss))
+
+    step()
+    with count_bytes() as used:
+        step()
+    return used.peak
 
 
 @row(39)
@@ -547,18 +544,14 @@ def four_micro_batches_are_one_batch():
 def a_hundred_micro_batches_of_a_large_table_need_no_table():
     T = ts.parameter(np.zeros((10**6, 2), np.float16))
     total = GradStore()
-    tracemalloc.start()
-    try:
+    with count_bytes() as used:
         for i in range(100):
             with ts.Tape(densify="raise") as tape:
                 loss = T[[i, i + 1, 10**6 - 1]].sum()
             total = total + tape.backward(loss)
         rows = total.touched_rows(T)
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
     assert len(rows) == 102 and total.nbytes <= 100 * 3 * (8 + 4)
-    assert peak < 10**6
+    assert used.peak < 10**6
 
 
 @row(75)
