@@ -165,8 +165,8 @@ class State:
         formula, update = self.rule.formula, adapter_of(self.array).update_rows
         master = "master" in self.names
         own = len(self.rule.slots)
-        if self.index is None and self.flat.dtype == self.wide and not master:
-            new = update(formula, rows, g, self.flat, self.slots[:own], hyper)
+        if self.flat.dtype == self.wide and not master:
+            new = update(formula, rows, g, self.flat, self.slots[:own], hyper, places)
         else:
             slots = [self._take(slot, places) for slot in self.slots[:own]]
             p = self._take(self.slots[-1], places) if master else self._take(self.flat, rows)
