@@ -8,14 +8,16 @@ import tinygrad_sparse as ts
 from benchmarks.timing import heading, medians, peak_bytes
 
 K, D = 4096, 64
-SIZES = (10_000, 100_000, 1_000_000, 10_000_000)
+SIZES = (10_000, 100_000, 1_000_000, 2_000_000, 10_000_000)
 DENSE = 1_000_000  # rows: beyond it a dense gradient is not worth the wait
 
 
 def main() -> None:
-    """Print time and bytes of a step by the size of the table."""
+    """Print time and bytes of a step by the size of the table; bytes over those of k rows, too."""
     heading(f"Table step: k = {K}, d = {D}, float32, SGD")
-    print(f"{'V':>10}{'sparse ms':>12}{'MB':>8}{'dense ms':>12}{'MB':>8}{'factor':>9}")
+    print(
+        f"{'V':>10}{'sparse ms':>12}{'MB':>8}{'/ rows':>10}{'dense ms':>12}{'MB':>8}{'factor':>9}"
+    )
     rng = np.random.default_rng(0)
     runs = {}
     for V in SIZES:
@@ -35,9 +37,11 @@ def main() -> None:
         if V <= DENSE:
             line["dense"] = lambda s=step: s(True)
         times = medians(line, 15)
-        cells = [(times[name] * 1e3, peak_bytes(run) / 1e6) for name, run in line.items()]
+        peaks = {name: peak_bytes(run) for name, run in line.items()}
+        cells = [f"{times[name] * 1e3:12.2f}{peaks[name] / 1e6:8.2f}" for name in line]
+        cells.insert(1, f"{peaks['sparse'] / (K * D * 4):10.2f}")
         factor = f"{times['dense'] / times['sparse']:9.1f}" if "dense" in times else ""
-        print(f"{V:10,}" + "".join(f"{ms:12.2f}{mb:8.2f}" for ms, mb in cells) + factor)
+        print(f"{V:10,}" + "".join(cells) + factor)
     # The sizes take turns, so that a busy moment hits both.
     small, large = SIZES[1], SIZES[-1]
     times = medians({V: lambda s=runs[V]: s(False) for V in (small, large)}, 100)

@@ -2,12 +2,13 @@
 
 import platform
 import time
-import tracemalloc
 from collections.abc import Callable
 from statistics import median
 from typing import TypeVar
 
 import numpy as np
+
+from tinygrad_sparse.testing import count_bytes
 
 K = TypeVar("K")
 
@@ -25,15 +26,11 @@ def medians(contestants: dict[K, Callable[[], object]], rounds: int = 30) -> dic
 
 
 def peak_bytes(run: Callable[[], object]) -> int:
-    """Most bytes held at once by one run, beyond what was held before it."""
+    """Most bytes held at once by one run, beyond what was held before it; after one to warm up."""
     run()
-    tracemalloc.start()
-    before = tracemalloc.get_traced_memory()[0]
-    tracemalloc.reset_peak()
-    run()
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    return peak - before
+    with count_bytes() as used:
+        run()
+    return used.peak
 
 
 def heading(title: str) -> None:

@@ -28,10 +28,11 @@ Made from the declarations in `tinygrad_sparse/ops` by `docs/make_operators.py`.
   the axes along which it was stretched; that is the engine's and not written here.
 - **Rows**: what becomes of a row-sparse `g`. *elementwise*: stays sparse for every argument that
   has a row for each row of the result; one that all rows share gets a dense cotangent of its own
-  (small) shape. *rowwise (r, s)*: likewise, r being an argument with rows and s a shared one, if
-  the condition holds. *reindexed*: the ids are rewritten, the rows move with the op. *dense*: the
-  gradient turns dense, which the Tape notes, warns of or refuses. The same happens where a
-  condition does not hold.
+  (small) shape. *rowwise (r, s)*: likewise, r being an argument with rows and s a shared one.
+  *reindexed*: the ids are rewritten, the rows move with the op.
+- **Turns dense**: when a row-sparse `g` becomes a dense one, which the Tape notes, warns of or
+  refuses. Tests hold both columns to what the ops do: of some rows in, exactly those that they
+  depend on come out, and nothing turns dense that is not said to.
 - **Kinks**: points without a derivative, and the value taken there for an upstream of ones.
 """
 
@@ -46,7 +47,8 @@ def page() -> str:
     parts = [INTRODUCTION]
     for module in ops.MODULES:
         parts.append(f"\n## {(module.__doc__ or '').partition('. ')[0].rstrip('.')}\n")
-        parts.append("| op | NumPy | what | VJP | rows | kinks |\n|---|---|---|---|---|---|")
+        columns = ("op", "NumPy", "what", "VJP", "rows", "turns dense", "kinks")
+        parts.append(f"| {' | '.join(columns)} |\n|{'---|' * len(columns)}")
         sources = declarations(module)
         for name, f in ops.declared(module).items():
             if f.__name__ == name:
@@ -63,11 +65,12 @@ def row(name: str, f: Any, module: ModuleType, sources: dict[str, ast.FunctionDe
     declared = name if hasattr(f, "op") else f"_{name}"
     op = getattr(getattr(module, declared, None), "op", None)
     if op is None:
-        vjp, rows = f"composed of {calls(sources[name], module, sources)}", "as its parts"
+        vjp = f"composed of {calls(sources[name], module, sources)}"
+        rows = dense = "as its parts"
     else:
-        vjp, rows = vjps(sources[declared], sources), rule(op)
+        vjp, rows, dense = vjps(sources[declared], sources), rule(op), turns_dense(op)
     kinks = "; ".join(kink(k) for k in getattr(f, "kinks", ()))
-    return f"| {label} | {numpy_name(name)} | {what} | {vjp} | {rows} | {kinks} |"
+    return f"| {label} | {numpy_name(name)} | {what} | {vjp} | {rows} | {dense} | {kinks} |"
 
 
 def numpy_name(name: str) -> str:
@@ -142,9 +145,14 @@ def calls(node: ast.FunctionDef, module: ModuleType, sources: dict[str, ast.Func
 
 def rule(op: Any) -> str:
     """The row rule in words."""
-    if op.rows is None:
-        return "dense"
-    return cell(op.rows.describe())
+    return "–" if op.rows is None else cell(op.rows.describe())
+
+
+def turns_dense(op: Any) -> str:
+    """When a row-sparse cotangent does not stay so, in words."""
+    if not any(op.vjp[k] for k in range(1 if op.variadic else len(op.vjp))):
+        return "no gradient"
+    return "always" if op.rows is None else cell(op.rows.dense)
 
 
 def kink(k: Any) -> str:

@@ -40,12 +40,13 @@ IDS = [  # the ids, and what take and cross_entropy say of them
     ([1, 5, 0], "expected ids in [0, {V}), got 5 at position 1 (ids int64 (3,){context})."),
     ([[1, 0], [9, 7]], "expected ids in [0, {V}), got 9 at position 2 (ids int64 (2, 2)"
      "{context})."),
-    ([0, -6], "expected ids in [-{V}, {V}), got -6 at position 1 (ids int64 (2,){context})."),
+    ([0, -6], "expected ids in [{low}, {V}), got -6 at position 1 (ids int64 (2,){context})."
+     "{hint}"),
     (7, "expected ids in [0, {V}), got 7 at position 0 (ids int64 (){context})."),
     (np.array([200], np.uint8), "expected ids in [0, {V}), got 200 at position 0 (ids uint8 (1,)"
      "{context})."),
-    (np.array([-100], np.int8), "expected ids in [-{V}, {V}), got -100 at position 0 (ids int8 "
-     "(1,){context})."),
+    (np.array([-100], np.int8), "expected ids in [{low}, {V}), got -100 at position 0 (ids int8 "
+     "(1,){context}).{hint}"),
     (np.array([2**64 - 1], np.uint64), "expected ids in [0, {V}), got 18446744073709551615 at "
      "position 0 (ids uint64 (1,){context})."),
     ([1.0, 2.0], f"expected integer ids, got float64 (2,){{context}}. {INT}"),
@@ -62,17 +63,19 @@ IDS = [  # the ids, and what take and cross_entropy say of them
 
 
 LOOKUPS = {
-    "take": (lambda W, ids: ops.take(W, ids), "take", 5, ", table (5, 2)"),
-    "targets": (lambda W, ids: nn.cross_entropy(W, ids), "cross_entropy", 2, ", scores (5, 2)"),
-    "scatter_rows": (lambda W, ids: ops.scatter_rows(W, ids, 5), "scatter_rows", 5, ""),
+    "take": (lambda W, ids: ops.take(W, ids), "take", -5, 5, ", table (5, 2)"),
+    "targets": (lambda W, ids: nn.cross_entropy(W, ids), "cross_entropy", 0, 2, ", scores (5, 2)"),
+    "scatter_rows": (lambda W, ids: ops.scatter_rows(W, ids, 5), "scatter_rows", -5, 5, ""),
 }
 
 
 @pytest.mark.parametrize(("ids", "message"), IDS, ids=[str(ids) for ids, _ in IDS])
-@pytest.mark.parametrize(("lookup", "op", "V", "context"), LOOKUPS.values(), ids=LOOKUPS)
-def test_bad_ids(lookup, op, V, context, ids, message):
+@pytest.mark.parametrize(("lookup", "op", "low", "V", "context"), LOOKUPS.values(), ids=LOOKUPS)
+def test_bad_ids(lookup, op, low, V, context, ids, message):
     W = ts.parameter(np.ones((5, 2)))
-    wanted = text(f"{op}: {message.format(V=V, context=context)}")
+    hint = "" if low or "{hint}" not in message else f" Hint: ignore_index={min(ids)} leaves such "
+    hint += "targets out." if hint else ""
+    wanted = text(f"{op}: {message.format(low=low, V=V, context=context, hint=hint)}")
     with ts.Tape() as tape:
         with pytest.raises(RowIndexError, match=wanted):
             lookup(W, ids)

@@ -4,14 +4,12 @@ The id is the row of the list that the values come from. Rows 89, 91: test_engin
 111, 113: test_tape.
 """
 
-import tracemalloc
-
 import numpy as np
 import pytest
 
 import tinygrad_sparse as ts
 from tinygrad_sparse import errors, nn, ops
-from tinygrad_sparse.testing import check_grads
+from tinygrad_sparse.testing import check_grads, count_bytes
 
 INF, NAN = np.inf, np.nan
 
@@ -252,11 +250,7 @@ def backward_holds_a_few_arrays_whatever_the_length_of_the_chain():
         y = x
         for _ in range(300):
             y = y * 1.0
-    tracemalloc.start()
-    try:
+    with count_bytes() as used:
         g = tape.backward(y, seed=np.ones(5000))[x]
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
     assert type(g) is np.ndarray
-    assert peak < 8 * x.nbytes
+    assert used.peak < 8 * x.nbytes

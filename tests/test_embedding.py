@@ -32,6 +32,26 @@ def test_padding_from_the_end_and_nothing_but_padding():
     assert not len(gradient(lambda W: ops.embedding(W, [4, -1], padding_idx=-1)).indices)
 
 
+def test_a_layer_takes_no_negative_id_but_the_one_that_pads():
+    for make, ids in ((nn.Embedding, [3, -1, 0]), (nn.EmbeddingBag, [[3], [], [-1, 0]])):
+        name = make.__name__
+        with pytest.raises(errors.RowIndexError) as error:
+            make(5, 2, padding_idx=0)(ids)
+        assert str(error.value) == (
+            f"{name}: expected ids in [0, 5), got -1 at position 1 (ids int64 (3,), table (5, 2)). "
+            f"Hint: if -1 pads, give it a row: {name}(6, 2, padding_idx=-1), and -1 for it."
+        )
+        layer = make(6, 2, padding_idx=-1, seed=0)
+        with ts.Tape("raise"):
+            out = layer(ids)
+            g = out.sum().backward()[layer.weight].coalesce()
+        assert g.indices.tolist() == [0, 3]
+        with pytest.raises(errors.RowIndexError, match="got -2 at position"):
+            layer([[-2], [-1]])
+        for seeds in ([1, -1], np.array([-1], np.int8)):
+            np.testing.assert_array_equal(ops.embedding(TABLE, seeds)[-1], TABLE[-1])  # NumPy's
+
+
 def test_the_layer_starts_its_padding_row_at_zero():
     layer = nn.Embedding(5, 2, padding_idx=3, seed=0)
     np.testing.assert_array_equal(layer.weight.data[3], 0)

@@ -8,7 +8,7 @@ import pytest
 
 import tinygrad_sparse as ts
 from tinygrad_sparse import errors, ops, optim
-from tinygrad_sparse.testing import check_grads
+from tinygrad_sparse.testing import check_grads, count_bytes
 
 
 @pytest.mark.parametrize("collect", [True, False], ids=["collector on", "collector off"])
@@ -171,6 +171,22 @@ def test_a_row_step_is_the_dense_step_on_those_rows(make):
     again = make([W])
     again.load_state_dict(state)
     assert again.state_bytes() == rows.state_bytes()
+
+
+def test_a_step_holds_at_most_six_times_the_rows_that_it_looks_up():
+    k, d = 4096, 64
+    rng = np.random.default_rng(0)
+    for V in (10_000, 200_000):
+        W = ts.parameter(np.zeros((V, d), np.float32))
+        opt = optim.SGD([W], lr=0.1)
+        for _ in range(3):
+            ids = rng.integers(0, V, k)
+            with count_bytes() as used:
+                with ts.Tape(densify="raise") as tape:
+                    rows = W[ids]
+                    loss = (rows * rows).sum()
+                opt.step(tape.backward(loss))
+        assert used.peak <= 6 * k * d * 4
 
 
 @pytest.mark.parametrize("dtype", ["<f4", ">f4", "<f8", ">f8", "f2"])

@@ -1,5 +1,7 @@
 """GradStore: a mapping from parameters to gradients, that stays sparse under its own algebra."""
 
+import copy
+import pickle
 import re
 
 import numpy as np
@@ -157,10 +159,67 @@ def test_touched_rows(W, b):
         grads.touched_rows(ts.parameter(np.ones(2)))
 
 
+def test_touched_rows_of_several_axes():
+    Q = ts.parameter(np.zeros((5, 3, 2)))
+    with ts.Tape("raise"):
+        grads = Q[[4, 1, 4], [0, 2, 1]].sum().backward()
+    assert grads[Q].lead == 2
+    for rows, expected in (
+        (grads.touched_rows(Q), [5, 12, 13]),
+        (grads.touched_rows(Q, lead=2), [5, 12, 13]),
+        (grads.touched_rows(Q, lead=1), [1, 4]),
+        (grads.touched_rows(Q, lead=3), [10, 11, 24, 25, 26, 27]),
+    ):
+        assert rows.tolist() == expected and rows.dtype == np.int64
+        assert not rows.flags.writeable
+    dense = grads[Q].to_dense()
+    for lead in (1, 2, 3):
+        flat = dense.reshape((*Q.shape[:lead], -1)).any(-1)
+        places = np.unravel_index(grads.touched_rows(Q, lead), Q.shape[:lead])
+        np.testing.assert_array_equal(places, np.nonzero(flat))
+    assert grads.to_dense().touched_rows(Q, lead=1) is None
+    with pytest.raises(errors.ShapeError, match=r"^touched_rows: expected 1 <= lead <= 3, got 4"):
+        grads.touched_rows(Q, lead=4)
+
+
 def test_rows_with_a_zero_gradient_are_touched(W):
     with ts.Tape() as tape:
         loss = (W[[3]] * 0).sum() + W[[]].sum()
     assert tape.backward(loss).touched_rows(W).tolist() == [3]
+
+
+# -- sums and copies -----------------------------------------------------------------------------
+
+
+def test_sum_of_a_list_is_accumulation(W, b):
+    stores = [backward(W, b, ids) for ids in ([4, 1], [1, 5], [2])]
+    total = sum(stores)
+    assert total.touched_rows(W).tolist() == [1, 2, 4, 5] and type(total[W]) is IndexedSlices
+    wanted = stores[0] + stores[1] + stores[2]
+    np.testing.assert_array_equal(total[W].to_dense(), wanted[W].to_dense())
+    np.testing.assert_array_equal(total[b], wanted[b])
+    assert stores[0].touched_rows(W).tolist() == [1, 4]
+    assert sum([stores[0]]) is not stores[0]
+    for wrong in (1, 0.0, None):
+        with pytest.raises(TypeError):
+            wrong + stores[0]
+
+
+@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy])
+def test_a_copy_is_a_store_of_its_own_for_the_same_parameters(W, b, duplicate):
+    grads = backward(W, b)
+    other = duplicate(grads)
+    np.testing.assert_array_equal(other[W].to_dense(), grads[W].to_dense())
+    other.pop(W)
+    other[b] = np.full(2, 7, np.float32)
+    assert W in grads and grads[b].tolist() == [3.0, 3.0]
+    ts.optim.SGD([W], lr=1.0).step(duplicate(grads))
+    assert W.data[1, 0] == -2.0
+
+
+def test_pickle_is_refused(W, b):
+    with pytest.raises(TypeError, match="GradStore: pickle is not supported; save the arrays"):
+        pickle.dumps(backward(W, b))
 
 
 # -- nobody can write to what it holds -----------------------------------------------------------

@@ -7,8 +7,11 @@ import pytest
 from cases import CASES
 
 import tinygrad_sparse as ts
-from tinygrad_sparse import ops
+from tinygrad_sparse import backward, ops
+from tinygrad_sparse.primitive import Primitive
+from tinygrad_sparse.slices import is_sparse, rows_of
 from tinygrad_sparse.testing import LAWS, Case, check_op, normal
+from tinygrad_sparse.testing.laws import exact_rows, sparse_pull
 
 PUBLIC_OPS = {getattr(ops, name) for name in ops.__all__}
 
@@ -61,6 +64,53 @@ def test_the_search_for_ops_itself():
     }
 
 
+@pytest.fixture(scope="module")
+def pulled():
+    """By the ops of all cases: whether rows came out as rows, and whether any turned dense."""
+    kept, dense = set(), set()
+    pull = backward.pull
+
+    def noting(op, g, out, args, wanted, static, densify):
+        def noted(g):
+            dense.add(op)
+            return densify(g)
+
+        cotangents = pull(op, g, out, args, wanted, static, noted)
+        if is_sparse(g) and any(map(is_sparse, cotangents)):
+            kept.add(op)
+        return cotangents
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(backward, "pull", noting)
+        for case in CASES:
+            sparse_pull(case)
+    return kept, dense
+
+
+def rules():
+    """Every op of the package that has a row rule and a gradient, helpers of VJPs included."""
+    modules = [m for name, m in sys.modules.items() if name.startswith("tinygrad_sparse.")]
+    found = {getattr(f, "op", None) for module in modules for f in list(vars(module).values())}
+    return {
+        op
+        for op in found
+        if type(op) is Primitive and op.rows is not None and (op.variadic or any(op.vjp))
+    }
+
+
+def test_every_row_rule_has_a_case_in_which_rows_come_out_as_rows(pulled):
+    kept, _ = pulled
+    no_gradient_of_its_forward = {"with_gradient_times"}  # test_embedding
+    assert {op.name for op in rules() - kept} == no_gradient_of_its_forward
+
+
+def test_every_row_rule_says_when_it_turns_rows_dense_and_does_so_then_alone(pulled):
+    _, dense = pulled
+    claimed = {op for op in rules() if op.rows.dense != "never"}
+    assert {op.name for op in dense - claimed} == set(), "dense, though declared never to be"
+    assert {op.name for op in claimed - dense} == set(), "declared to turn dense: no case does"
+
+
 def is_op(attribute):
     """True for what was declared by @primitive or @composite."""
     f = attribute.fget if isinstance(attribute, property) else attribute
@@ -96,6 +146,26 @@ def test_check_op_names_the_law_that_is_broken():
             Case(centred, [normal(5, 3)], commutes=(0,)),
             [law for law in LAWS if law.__name__ == "rows_commute"],
         )
+
+
+def pieces(g, out, x):
+    """The right cotangent of x * 2, with a row of zeros too many."""
+    values = ops.concatenate([g.values * 2, g.values[:1] * 0.0])
+    return rows_of(np.append(g.indices, g.indices[:1] * 0), values, g.shape, g.lead)
+
+
+@pytest.mark.parametrize("rule", [lambda g, out, x: (g * 2).to_dense(), pieces])
+def test_a_rule_with_right_numbers_and_too_many_rows_is_noticed(rule):
+    @ts.primitive(
+        rows=ts.reindexed(lambda g, out, x: rule(g, out, x)), vjp=(lambda g, out, x: g * 2,)
+    )
+    def doubled(xp, x):
+        return x * 2
+
+    case = Case(lambda x: doubled(x[::-1])[1:], [normal(5, 3)], name="doubled")
+    check_op(case, [law for law in LAWS if law is not exact_rows])
+    with pytest.raises(AssertionError, match="doubled: argument 0, lead 1, one: expected a gradi"):
+        exact_rows(case)
 
 
 def test_cast_casts_the_cotangent_back_and_integers_end_the_path():

@@ -70,10 +70,25 @@ def test_ignored_targets_may_be_anything_and_all_of_them_make_a_loss_of_zero():
     assert nn.cross_entropy(np.zeros((0, 3)), []) == 0.0
 
 
-def test_negative_class_ids_count_from_the_end_and_ids_have_any_rank_and_integer_dtype():
+def test_class_ids_have_any_rank_and_integer_dtype():
     x = LOGITS[None]
-    for ids in (np.array([[0, -1, 0]]), np.array([[0, 2, 0]], np.uint8)):
+    for ids in (np.array([[0, 2, 0]]), np.array([[0, 2, 0]], np.uint8)):
         np.testing.assert_allclose(nn.cross_entropy(x, ids, "none"), [[2 * LN2, LN2, LN2]])
+
+
+@pytest.mark.parametrize("loss", [nn.cross_entropy, nn.nll])
+def test_a_negative_target_is_refused_unless_it_is_the_one_to_ignore(loss):
+    with pytest.raises(errors.RowIndexError) as error:
+        loss(LOGITS, [0, -1, 0])
+    assert str(error.value) == (
+        f"{loss.__name__}: expected ids in [0, 3), got -1 at position 1 (ids int64 (3,), scores "
+        "(3, 3)). Hint: ignore_index=-1 leaves such targets out."
+    )
+    with pytest.raises(errors.RowIndexError, match=r"got -100 .* Hint: ignore_index=-100 "):
+        loss(LOGITS, [0, -1, -100], ignore_index=-1)
+    np.testing.assert_allclose(
+        loss(LOGITS, [0, -1, 0], ignore_index=-1), loss(LOGITS[[0, 2]], [0, 0])
+    )
 
 
 def test_a_confident_loss_far_from_zero_keeps_its_digits():

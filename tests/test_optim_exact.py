@@ -356,6 +356,21 @@ def test_counts_by_row_correct_the_bias_of_each_row():
         optim.Adam([W], count="row")
 
 
+@pytest.mark.parametrize("V", [40, 300_000])  # slots as full tables, and by rows touched
+def test_counts_by_row_of_more_rows_than_a_block(monkeypatch, V):
+    rng = np.random.default_rng(0)
+    batches = [(rng.integers(0, 40, 30), rng.normal(size=(30, 2))) for _ in range(4)]
+    results = []
+    for block in (2**18, 64):
+        monkeypatch.setattr("tinygrad_sparse.backend.numpy.BLOCK", block)
+        W = ts.parameter(np.ones((V, 2)))
+        opt = optim.Adam([W], sparse="lazy", count="row")
+        for ids, values in batches:
+            opt.step(store(W, ts.IndexedSlices(ids, values, (V, 2))))
+        results.append(W.numpy()[:40])
+    np.testing.assert_array_equal(*results)
+
+
 def test_a_setting_may_be_a_schedule():
     W, dense = ts.parameter(np.ones((4, 2))), reference.SGD(np.ones((4, 2)))
     lr, momentum = optim.cosine(0.1, 20), optim.linear_decay(0.9, 20, 0.5)

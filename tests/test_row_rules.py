@@ -8,7 +8,7 @@ import pytest
 import tinygrad_sparse as ts
 from tinygrad_sparse import ops
 from tinygrad_sparse.slices import coarser, finer
-from tinygrad_sparse.testing import check_grads
+from tinygrad_sparse.testing import check_grads, count_bytes
 
 
 def random_slices(shape, lead, n=7, seed=0):
@@ -100,3 +100,48 @@ def test_an_op_that_holds_no_rows_apart_is_still_refused_at_every_lead():
         loss = ops.softmax(x, axis=0)[[1], [2]].sum()
     with pytest.raises(ts.errors.SparsityError, match="softmax"):
         tape.backward(loss)
+
+
+def elements(y):
+    """Two elements of one row of a result (n, d), as a gradient at lead=2 has them."""
+    return y[[7, 7], [0, 3]].sum()
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda W, ids: ops.segment_sum(W[ids], ids, 1000),
+        lambda W, ids: ops.segment_mean(W[ids], ids, 1000),
+        lambda W, ids: ops.segment_max(W[ids], ids, 1000),
+        lambda W, ids: ops.scatter_rows(W[ids], ids, 1000),
+        lambda W, ids: ops.embedding(W, ids, padding_idx=0),
+        lambda W, ids: ops.embedding_bag(W, ids[:, None], padding_idx=0),
+        lambda W, ids: ops.embedding_bag(W, ids[:, None], mode="max", padding_idx=0),
+    ],
+)
+def test_elements_of_a_reduction_by_id_reach_the_rows_in_it_and_nothing_of_their_number(f):
+    n = 10_000
+    W = ts.parameter(np.random.default_rng(0).normal(size=(n, 8)))
+    ids = np.full(n, 999)
+    ids[[2, 7]] = 7, 7
+    with ts.Tape(densify="raise") as tape:
+        loss = elements(f(W, ids))
+    with count_bytes() as used:
+        grads = tape.backward(loss)
+    assert grads.touched_rows(W, lead=1).tolist() == [7]
+    assert used.peak < n * 8 * 8 / 2  # in n: which places hold the id, and no more
+    check_grads(lambda w: elements(f(w, np.array([0, 1, 7, 3, 0, 5, 7, 7]))), [W.numpy()[:8]])
+
+
+def test_a_mean_of_tables_that_is_looked_up_is_rows_of_each_table():
+    tables = ts.parameter(np.random.default_rng(0).normal(size=(3, 1000, 4)))
+    for reduce in (ops.sum, ops.mean, ops.max, ops.std, ops.logsumexp):
+        with ts.Tape(densify="raise") as tape:
+            loss = reduce(tables, 0)[[7, 999, 7]].sum()
+        grads = tape.backward(loss)
+        assert grads[tables].lead == 2 and not tape.densified
+        which, rows = np.unravel_index(grads.touched_rows(tables), (3, 1000))
+        assert which.tolist() == [0, 0, 1, 1, 2, 2] and rows.tolist() == [7, 999] * 3
+    with ts.Tape(densify="raise") as tape:  # of all columns: nothing to keep apart
+        loss = (tables.sum(0).sum(0)[[0, 1, 2, 3]] ** 2).sum()
+    assert type(tape.backward(loss)[tables]) is np.ndarray and not tape.densified

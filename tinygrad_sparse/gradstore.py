@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from numbers import Real
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -21,7 +21,15 @@ from tinygrad_sparse.errors import (
     TinygradSparseError,
     explain,
 )
-from tinygrad_sparse.slices import Gradient, accumulate, densify, is_sparse, sealed, touched
+from tinygrad_sparse.slices import (
+    Gradient,
+    accumulate,
+    densify,
+    is_sparse,
+    rows_at_lead,
+    sealed,
+    touched,
+)
 from tinygrad_sparse.tensor import Tensor, unwrap
 
 
@@ -100,14 +108,31 @@ class GradStore:
         """The gradient of p, or `default` if it got none."""
         return self._grads.get(_id_of(p), default)
 
-    def touched_rows(self, p: Tensor) -> np.ndarray | None:
-        """Sorted unique int64 rows with a gradient, zero or not; None if the gradient is dense."""
-        rows, _ = touched(self[p])
+    def touched_rows(self, p: Tensor, lead: int | None = None) -> np.ndarray | None:
+        """Sorted unique int64 rows with a gradient, zero or not; None if the gradient is dense.
+
+        A row is what `lead` axes address: if None, as many as the gradient has (one, for lookups by
+        rows). Rows of several axes come as flat ids, which `np.unravel_index` takes apart; with
+        ``lead=1`` they are the rows of the first axis that were touched in any part. Raises
+        ShapeError for a `lead` that p does not have.
+
+        >>> import tinygrad_sparse as ts
+        >>> Q = ts.parameter(np.zeros((100, 4)))
+        >>> with ts.Tape():
+        ...     grads = Q[[7, 99, 7], [0, 3, 2]].sum().backward()
+        >>> grads.touched_rows(Q), grads.touched_rows(Q, lead=1)
+        (array([ 28,  30, 399]), array([ 7, 99]))
+        >>> states, actions = np.unravel_index(grads.touched_rows(Q), Q.shape)
+        >>> states, actions
+        (array([ 7,  7, 99]), array([0, 2, 3]))
+        """
+        g = self[p]
+        if lead is not None and not 1 <= lead <= p.ndim:
+            raise ShapeError(explain("touched_rows", f"1 <= lead <= {p.ndim}", repr(lead)))
+        rows, _ = touched(g)
         if rows is ...:
             return None
-        rows = rows.view()
-        rows.flags.writeable = False
-        return rows
+        return sealed(rows if lead in (None, g.lead) else rows_at_lead(g, rows, lead))
 
     @property
     def nbytes(self) -> int:
@@ -195,6 +220,21 @@ class GradStore:
         for p, g in other.items():
             new[p] = accumulate(new[p], g, owned=False) if p in new else g
         return new
+
+    def __radd__(self, other: Any) -> GradStore:
+        """0 + grads, where ``sum([grads, more])`` begins."""
+        return self.__copy__() if type(other) is int and other == 0 else NotImplemented
+
+    def __copy__(self) -> GradStore:
+        """A store of its own for the same parameters; the gradients are read-only, and shared."""
+        return self.map(lambda g: g)
+
+    def __deepcopy__(self, memo: Any) -> GradStore:
+        # a copied parameter would be another one, and no optimizer would find its gradient
+        return self.__copy__()
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        raise TypeError("GradStore: pickle is not supported; save the arrays of .items()")
 
 
 def _id_of(p: Any) -> int:

@@ -442,26 +442,47 @@ def pull(
     """
     static = static or {}
     if type(g) is IndexedSlices:
-        rule, shapes = op.rows, [tuple(getattr(a, "shape", ())) for a in args]
-        for lead in range(g.lead, 0, -1):
-            if rule is None or (roles := rule.roles(lead, g.shape, shapes, static)) is None:
-                continue
-            rows = coarser(g, lead)
-            if rows is not g and len(rows.indices) == math.prod(g.shape[:lead]):
-                g = rows.values.reshape(g.shape)  # every row, once: dense as it is
-                break
-            pull_by = _reindex if rule.kind == "reindexed" else _pull_rows
-            cotangents = pull_by(op, rows, out, args, wanted, static, roles)
-            if cotangents is not None:
-                return cotangents
-        else:
-            g = densify(g)
+        found = _by_rule(op, g, out, args, wanted, static)
+        if type(found) is list:
+            return found
+        g = densify(g) if found is None else found
     return [
         fit(op, k, f(g, out, *args, **static), args[k], out)
         if wanted[k] and (f := op.vjp[k]) is not None
         else None
         for k in range(len(args))
     ]
+
+
+def _by_rule(
+    op: Primitive,
+    g: IndexedSlices,
+    out: Array,
+    args: Sequence[Any],
+    wanted: Sequence[Any],
+    static: dict[str, Any],
+) -> list[Gradient | None] | Array | None:
+    """Cotangents by the op's row rule; a dense g if its rows are all there are; None if none holds.
+
+    Rows that stay where they are come first, then rows that move.
+    """
+    rule = op.rows
+    if rule is None:
+        return None
+    shapes = [tuple(getattr(a, "shape", ())) for a in args]
+    for moving in (False, True) if rule.remap else (False,):
+        for lead in range(g.lead, 0, -1):
+            roles = None if moving else rule.roles(lead, g.shape, shapes, static)
+            if roles is None and not moving:
+                continue
+            rows = coarser(g, lead)
+            if rows is not g and len(rows.indices) == math.prod(g.shape[:lead]):
+                return rows.values.reshape(g.shape)  # every row, once: dense as it is
+            if roles is not None:
+                return _pull_rows(op, rows, out, args, wanted, static, roles)
+            if (cotangents := _reindex(op, rows, out, args, wanted, static)) is not None:
+                return cotangents
+    return None
 
 
 def _reindex(
@@ -471,7 +492,6 @@ def _reindex(
     args: Sequence[Any],
     wanted: Sequence[Any],
     static: dict[str, Any],
-    roles: str,
 ) -> list[Gradient | None] | None:
     assert op.rows is not None
     remap = op.rows.remap

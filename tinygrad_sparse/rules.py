@@ -14,8 +14,9 @@ the output. That is all a rule says:
 Also here: `Kink`, the other thing that a declaration says in data.
 
 A rule that answers None means "not row by row for these shapes". Rows addressed by several axes are
-then filled up to larger ones, and the rule is asked again. An op without a rule, or with one that
-refuses whole rows of the first axis, turns the gradient dense: noted on the tape, never silent.
+then filled up to larger ones, and the rule is asked again. What is not row by row may still move
+rows, as a reduction over the first axes does: then its functions do that. An op without a rule, or
+with one that refuses all of this, turns the gradient dense: noted on the tape, never silent.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ class RowRule(NamedTuple):
     roles: Callable[[int, Shape, list[Shape], dict[str, Any]], Roles]
     remap: tuple[Callable[..., Any] | None, ...] | Callable[[int], Callable[..., Any]] = ()
     words: str = ""  # for the documentation, where the kind does not say it all
+    dense: str = "never"  # and when nothing keeps rows; a test looks for cases of it
 
     def describe(self) -> str:
         """The rule in words: what the documentation shows."""
@@ -77,11 +79,14 @@ def _broadcast_roles(lead: int, out: Shape, shapes: list[Shape], static: dict[st
 elementwise = RowRule("elementwise", _broadcast_roles)
 
 
-def rowwise(letters: str, when: Callable[..., bool] | None = None) -> RowRule:
+def rowwise(
+    letters: str, when: Callable[..., bool] | None = None, dense: str | None = None
+) -> RowRule:
     """The rule of an op whose arguments have fixed roles.
 
     `letters` has one r or s for each argument; the last one stands for all that follow. The rule
-    holds ``when(lead, out, *shapes, **static)``, with shapes for `out` and the arguments.
+    holds ``when(lead, out, *shapes, **static)``, with shapes for `out` and the arguments. `dense`
+    says in words when it does not hold for rows of the first axis.
     """
 
     def roles(lead: int, out: Shape, shapes: list[Shape], static: dict[str, Any]) -> Roles:
@@ -94,12 +99,13 @@ def rowwise(letters: str, when: Callable[..., bool] | None = None) -> RowRule:
         return full
 
     condition = first_line(when) if when is not None else ""
-    return RowRule("rowwise", roles, words=f"({', '.join(letters)}) {condition}".strip())
+    words = f"({', '.join(letters)}) {condition}".strip()
+    return RowRule("rowwise", roles, (), words, dense or ("otherwise" if condition else "never"))
 
 
-def roles(f: Callable[..., Roles]) -> RowRule:
+def roles(f: Callable[..., Roles], dense: str = "never") -> RowRule:
     """The rule of an op whose roles depend on its shapes: f answers as `RowRule.roles` does."""
-    return RowRule("rowwise", f, words=first_line(f))
+    return RowRule("rowwise", f, (), first_line(f), dense)
 
 
 def first_line(f: Callable[..., Any]) -> str:
@@ -115,7 +121,7 @@ def reindexed(*remap: Callable[..., Any] | None, variadic: bool = False) -> RowR
     """
     words = "; ".join(filter(None, (first_line(f) for f in remap if f is not None)))
     moves: Any = remap[0] if variadic else remap
-    return RowRule("reindexed", lambda *_: "", moves, words)
+    return RowRule("reindexed", lambda *_: None, moves, words)
 
 
 def fixed_axes(lead: int, out: Shape, *shapes: Shape, axis: tuple[int, ...], **_: Any) -> bool:

@@ -322,6 +322,13 @@ def coarser(g: IndexedSlices, lead: int) -> IndexedSlices:
     return rows_of(rows, parts.reshape((len(rows), *row)), g.shape, lead)
 
 
+def rows_at_lead(g: IndexedSlices, rows: Array, lead: int) -> Array:
+    """Sorted `rows` of g as rows that `lead` axes address, each once."""
+    if lead > g.lead:
+        return blocks(rows, math.prod(g.shape[g.lead : lead]))
+    return np.unique(rows // math.prod(g.shape[lead : g.lead]))
+
+
 def blocks(indices: Array, size: int) -> Array:
     """The ids of the `size` small rows that each large row is cut into."""
     return indices if size == 1 else (indices[:, None] * size + np.arange(size)).reshape(-1)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import operator
+import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, final
 
@@ -35,6 +36,10 @@ if TYPE_CHECKING:
 
 
 _next_id = itertools.count(1).__next__
+
+# Held by whoever moves rows of a parameter: a step of an optimizer, and a reader that settles rows.
+# One for all: two optimizers may share a table, and a read settles the rows of either.
+moving_rows = threading.RLock()
 
 # What people who come from other libraries reach for, and what to write here instead.
 HABITS = {
@@ -242,8 +247,9 @@ class Tensor:
 
     def _overwrite(self, values: Array) -> None:
         """Set a parameter's values in place; a backward that saved the old ones will refuse."""
-        self._data[...] = values
-        self._version += 1
+        with moving_rows:
+            self._data[...] = values
+            self._version += 1
 
     def _array(self) -> Array:
         """The array as it lies in memory, rows that are pending as they are: for its shape, say."""
@@ -368,12 +374,13 @@ class Tensor:
 
     def __getattr__(self, name: str) -> Any:
         if name == "_data":
-            pending = self._pending
-            if pending is not None:  # None: another thread has just settled all
-                pending.settle(...)
-                self._data = pending.array
-                self._pending = None
-            return _held(self)
+            with moving_rows:
+                pending = self._pending
+                if pending is not None:  # None: another thread has just settled all
+                    pending.settle(...)
+                    self._data = pending.array
+                    self._pending = None
+                return _held(self)
         if name in HABITS:
             raise AttributeError(f"Tensor has no .{name}: {HABITS[name]}.")
         raise AttributeError(f"Tensor has no attribute {name!r}")

@@ -1,6 +1,7 @@
 """Activations: one row an op and shape."""
 
 from tinygrad_sparse import ops
+from tinygrad_sparse.ops.activation import _bell
 from tinygrad_sparse.testing import Case, normal
 
 from .elementwise import unary
@@ -17,6 +18,7 @@ CASES = [
     unary(ops.elu, static={"alpha": 1.7}, name="alpha"),
     unary(ops.gelu, static={"approximate": "tanh"}, name="tanh"),
     unary(ops.erf, normal(4, 2, 3), name="three axes"),
+    unary(_bell),
     Case(ops.erf, [normal()], name="0-d"),
     Case(ops.erf, [normal(5, 0)], name="zero size"),
 ]  # fmt: skip

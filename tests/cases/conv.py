@@ -3,6 +3,7 @@
 import itertools
 
 from tinygrad_sparse import ops
+from tinygrad_sparse.ops.conv import _Grid, _overlaid
 from tinygrad_sparse.testing import Case, normal
 
 CASES = [
@@ -21,6 +22,8 @@ CASES = [
     Case(ops.conv2d, [normal(3, 2, 3, 3), normal(4, 1, 2, 2)], name="depthwise", commutes=(0,),
          static={"groups": 2}),
     Case(ops.conv2d, [normal(0, 2, 3, 3), normal(1, 2, 2, 2)], name="no examples"),
+    Case(_overlaid, [normal(3, 2, 2, 4)], commutes=(0,),
+         static={"grid": _Grid((2,), (1,), (1,), ((0, 1),), (4,))}),
     Case(ops.conv1d, [normal(4, 8, 12), normal(6, 8, 3)], name="large", commutes=(0,),
          static={"padding": 1}),
 ]  # fmt: skip

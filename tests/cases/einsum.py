@@ -32,7 +32,7 @@ CASES = [
     einsum("ii->i", normal(4, 4)),
     einsum("iij->i", normal(4, 4, 3)),
     einsum("bii->bi", normal(5, 3, 3), commutes=(0,)),
-    einsum("iji->i", normal(3, 2, 3), rows="dense"),
+    einsum("iji->i", normal(3, 2, 3)),
     einsum("iii,ij->j", normal(3, 3, 3), normal(3, 2), rows="dense"),
     einsum("bd,de,be->b", normal(5, 3), normal(3, 2), normal(5, 2), commutes=(0, 2)),
     einsum("ij,jk,kl,lm->im", normal(5, 2), normal(2, 3), normal(3, 2), normal(2, 2),

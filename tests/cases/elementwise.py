@@ -1,6 +1,9 @@
 """Arithmetic, roots and choices: one row an op and shape."""
 
+import numpy as np
+
 from tinygrad_sparse import ops
+from tinygrad_sparse.functional import identity
 from tinygrad_sparse.testing import Case, integers, normal, uniform
 
 POSITIVE = {"low": 0.5, "high": 2.0}
@@ -38,6 +41,9 @@ CASES = [
     unary(ops.clip, static={"a_min": -0.5, "a_max": 0.5}, name="numbers"),
     unary(ops.clip, static={"max": 0.1}, name="above only"),
     # one operand
+    Case(lambda x: ops.cast(ops.cast(x, np.float64), x.dtype) * 2.0, [normal(5, 3)],
+         name="cast: there and back", commutes=(0,)),
+    unary(identity),
     unary(ops.negative),
     unary(ops.positive),
     unary(ops.absolute),

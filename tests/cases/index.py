@@ -3,6 +3,7 @@
 import numpy as np
 
 from tinygrad_sparse import ops
+from tinygrad_sparse.ops.slicing import unslice
 from tinygrad_sparse.testing import Case, integers, normal
 
 
@@ -47,6 +48,9 @@ CASES = [
     index(lambda x: x[None, ..., None], normal(5, 3), name="new axes only"),
     index(lambda x: x[...] * 2.0, normal(5, 3), name="everything", commutes=(0,)),
     index(lambda x: x[()] * 2.0, normal(), name="0-d"),
+    Case(unslice, [normal(2, 3)], static={"shape": (5, 4), "index": np.s_[1::2, 1:]}),
+    Case(unslice, [normal(2, 3)], name="backward",
+         static={"shape": (5, 4), "index": np.s_[3::-3, 1:]}),
     # arrays
     index(lambda x, i: x[i, 1:], normal(5, 3), integers(4, high=5), name="ids, slice"),
     index(lambda x, i: x[i, 1], normal(5, 3), integers(4, high=5), name="ids, integer"),

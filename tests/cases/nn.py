@@ -3,6 +3,8 @@
 import numpy as np
 
 from tinygrad_sparse import nn
+from tinygrad_sparse.nn.losses import _place
+from tinygrad_sparse.nn.norm import _deviation
 from tinygrad_sparse.testing import Case, integers, normal, uniform
 
 EACH = {"reduction": "none"}
@@ -108,5 +110,9 @@ CASES = [
     Case(nn.layer_norm, [normal(5, 3), normal(3), normal(3)], commutes=(0,)),
     Case(nn.layer_norm, [normal(5, 2, 2)], name="two axes", commutes=(0,),
          static={"axis": (1, 2)}),
+    Case(_deviation, [normal(5, 3)], commutes=(0,), static={"axis": (1,), "eps": 0.1}),
+    Case(_deviation, [normal(5, 3)], name="columns", rows="dense",
+         static={"axis": (0,), "eps": 0.1}),
+    Case(_place, [normal(5), integers(5, high=3)], commutes=(0, 1), static={"classes": 3}),
     Case(nn.layer_norm, [normal(5, 3)], name="columns", rows="dense", static={"axis": 0}),
 ]  # fmt: skip

@@ -1,21 +1,21 @@
 """Reductions: one row an op and shape."""
 
 from tinygrad_sparse import ops
-from tinygrad_sparse.testing import Case, normal
+from tinygrad_sparse.testing import Case, integers, normal
 
 SMOOTH = (ops.sum, ops.mean, ops.prod, ops.var, ops.std)
 REDUCTIONS = (*SMOOTH, ops.max, ops.min)
 
-AXES = [(0, False, "dense"), (-1, False, "sparse"), (1, True, "sparse"), ((0, -1), True, "dense")]
+AXES = [(0, False), (-1, False), (1, True), ((0, -1), True)]
 
 
 def along_axes(op, draw, **static):
-    """The op over each kind of axis; what keeps rows apart must keep them sparse."""
+    """The op over each kind of axis: within rows, and across them."""
     return [
-        Case(op, [draw], name=f"axis {axis}, keepdims {keep}", rows=rows,
-             commutes=(0,) if rows == "sparse" else (),
+        Case(op, [draw], name=f"axis {axis}, keepdims {keep}",
+             commutes=(0,) if axis in (-1, 1) else (),
              static={"axis": axis, "keepdims": keep, **static})
-        for axis, keep, rows in AXES
+        for axis, keep in AXES
     ]  # fmt: skip
 
 
@@ -42,7 +42,17 @@ CASES = [
         Case(op, [normal(5, 2, 3)], name="two inner", commutes=(0,), static={"axis": (-1, 1)})
         for op in (ops.sum, ops.prod, ops.std)
     ],
-    Case(ops.prod, [normal(2, 5, 3)], name="outer", rows="dense", static={"axis": (0, 2)}),
+    *[
+        Case(op, [normal(2, 5, 3)], name=f"outer, keepdims {keep}",
+             static={"axis": (0, 2), "keepdims": keep})
+        for op in (ops.sum, ops.prod, ops.max) for keep in (False, True)
+    ],
+    *[
+        Case(op, [normal(2, 3, 5, 2)], name=f"axes {axis} of four", static={"axis": axis})
+        for op in REDUCTIONS for axis in (0, (0, 2))
+    ],
+    Case(lambda tables, ids: ops.mean(tables, 0)[ids], [normal(3, 5, 2), integers(4, high=5)],
+         name="mean: several tables, looked up", commutes=(1,)),
     *[
         Case(op, [normal(5, 3)], name="no axes", commutes=(0,), static={"axis": ()})
         for op in (ops.sum, ops.mean, ops.prod, ops.max)

@@ -3,6 +3,7 @@
 import numpy as np
 
 from tinygrad_sparse import ops
+from tinygrad_sparse.ops.solve import _cofactor, _slope
 from tinygrad_sparse.testing import Case, normal
 
 
@@ -39,6 +40,10 @@ CASES = [
     Case(lambda x: ops.det(x) + (x * x).sum((-2, -1)), [of_rank(1, 4)], name="det: rank 1 of 4"),
     Case(ops.det, [normal(1, 1)], name="one number"),
     Case(ops.det, [normal(5, 0, 0)], name="nothing", commutes=(0,)),
+    Case(_cofactor, [invertible(3, 3)], rows="dense", order=1),
+    Case(_slope, [invertible(3, 3), normal(3, 3)], rows="dense", order=1),
+    Case(_cofactor, [invertible(5, 2, 2)], name="stack", commutes=(0,), order=1),
+    Case(_slope, [invertible(5, 3, 3), normal(5, 3, 3)], name="stack", commutes=(0, 1), order=1),
     Case(lambda x: ops.slogdet(x).logabsdet, [invertible(3, 3)], name="slogdet: matrix"),
     Case(lambda x: ops.slogdet(x).logabsdet, [invertible(5, 2, 2)], name="slogdet: stack",
          commutes=(0,)),

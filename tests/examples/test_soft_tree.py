@@ -3,7 +3,6 @@
 import gzip
 import pickle
 import re
-import tracemalloc
 
 import numpy as np
 import pytest
@@ -33,6 +32,7 @@ from examples.soft_decision_tree.counts import SMALL, SMOOTHING, Counts
 from examples.soft_decision_tree.leaves import CountedLeaves, GaussianLeaves, GradientLeaves
 from tinygrad_sparse.errors import CheckpointError
 from tinygrad_sparse.nn.soft_tree import leaves_of, log_arrivals
+from tinygrad_sparse.testing import count_bytes
 
 B, C, L = 12, 5, 8
 
@@ -176,11 +176,9 @@ def test_a_step_allocates_nothing_of_the_size_of_the_table_or_of_batch_times_cla
     log_leaves, labels = batch(0, C=many)
     for _ in range(3):
         teach(leaves, log_leaves, labels)
-    tracemalloc.start()
-    teach(leaves, log_leaves, labels)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < 100_000
+    with count_bytes() as used:
+        teach(leaves, log_leaves, labels)
+    assert used.peak < 100_000
 
 
 @pytest.mark.parametrize("smoothing", sorted(SMOOTHING))

@@ -171,32 +171,34 @@ def update_rows(
     table: np.ndarray,
     slots: list[np.ndarray],
     hyper: dict[str, Any],
+    places: Any = None,
 ) -> list[np.ndarray]:
     """The new rows of `table` and of its `slots` under an optimizer's formula; writes nothing.
 
-    `rows` is an index of the first axis, or of several, or ``...`` for every row. float16 rows are
-    computed in float32, as their slots are kept: there ε is not 0.
+    `rows` is an index of the first axis, or of several, or ``...`` for every row; `places` is where
+    the slots have these rows, if elsewhere. A number in `hyper` may be an array with one for each
+    row. float16 rows are computed in float32, as their slots are kept: there ε is not 0.
     """
     wide = np.promote_types(table.dtype, np.float32)
-    arrays = [table, *slots]
+    arrays, indices = [table, *slots], [rows, *[rows if places is None else places] * len(slots)]
 
-    def run(mine: Any, g: np.ndarray) -> tuple[np.ndarray, ...]:
-        p, *state = (
-            take_rows(a, mine) if isinstance(mine, np.ndarray) else a[mine] for a in arrays
-        )
-        return formula(p.astype(wide, copy=False), g.astype(wide, copy=False), *state, **hyper)
+    def run(part: Any, g: np.ndarray) -> tuple[np.ndarray, ...]:
+        p, *state = (_rows_in(a, index, part) for a, index in zip(arrays, indices, strict=True))
+        numbers = hyper
+        if part is not ...:
+            numbers = {k: v[part] if np.ndim(v) else v for k, v in hyper.items()}
+        return formula(p.astype(wide, copy=False), g.astype(wide, copy=False), *state, **numbers)
 
     n = len(g) if g.ndim else 1
     size = max(1, BLOCK // max(1, g.nbytes // max(1, n)))
     if n <= size:
-        return _checked(formula, run(rows, g), g, slots)
+        return _checked(formula, run(..., g), g, slots)
     # Block by block the formula's temporaries stay in the cache, and are few.
     lead = table.ndim - g.ndim + 1  # axes that address a row
     new = [np.empty((n, *a.shape[lead:]), a.dtype) for a in arrays]
     for start in range(0, n, size):
         part = slice(start, start + size)
-        mine = part if rows is ... else _part(rows, part)
-        blocks = _checked(formula, run(mine, g[part]), g[part], slots)
+        blocks = _checked(formula, run(part, g[part]), g[part], slots)
         for whole, block in zip(new, blocks, strict=True):
             whole[part] = block
     return new
@@ -257,5 +259,11 @@ def embedding_bag(
     return out
 
 
-def _part(rows: Any, part: slice) -> Any:
-    return tuple(r[part] for r in rows) if isinstance(rows, tuple) else rows[part]
+def _rows_in(array: np.ndarray, index: Any, part: Any) -> np.ndarray:
+    """The rows at a part of an index, of which ``...`` is all."""
+    if part is not ...:
+        if index is ...:
+            index = part
+        else:
+            index = tuple(r[part] for r in index) if isinstance(index, tuple) else index[part]
+    return take_rows(array, index) if isinstance(index, np.ndarray) else array[index]

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from tinygrad_sparse import ops
-from tinygrad_sparse.backend import as_array
-from tinygrad_sparse.errors import ShapeError, TinygradSparseError, explain
+from tinygrad_sparse.backend import as_array, describe
+from tinygrad_sparse.errors import RowIndexError, ShapeError, TinygradSparseError, explain
 from tinygrad_sparse.shapes import broadcasts
-from tinygrad_sparse.tensor import Tensor
+from tinygrad_sparse.tensor import Tensor, unwrap
 
 
 def as_data(op: str, x: Any, dtype: np.dtype) -> Any:
@@ -49,6 +49,32 @@ def fits(op: str, name: str, x: Any, shape: tuple[int, ...]) -> None:
     if not broadcasts(x.shape, shape):  # (n,) and (n, 1) would make (n, n) losses
         wanted = f"{name} that broadcast to {tuple(shape)}"
         raise ShapeError(explain(op, wanted, f"{tuple(x.shape)}"))
+
+
+def refuse_negative(
+    op: str, ids: Any, size: int, context: str = "", hint: str = "", allowed: int | None = None
+) -> None:
+    """Raise RowIndexError for ids below 0, other than the one that is `allowed`.
+
+    The ops count them from the end, as NumPy does. What a layer or a loss is given comes from data,
+    where -1 says that nothing is there; read from the end, it would train the last row. The hint's
+    ``{id}`` is the id.
+    """
+    try:
+        array = np.asarray(unwrap(ids))
+    except ValueError:  # ragged: refused where it is looked up
+        return
+    if array.dtype.kind != "i" or not array.size or array.min() >= 0:
+        return
+    flat = array.reshape(-1)
+    bad = flat < 0 if allowed is None else (flat < 0) & (flat != allowed)
+    if bad.any():
+        at = int(bad.argmax())
+        id = int(flat[at])
+        got = f"{id} at position {at} (ids {describe(array)}{context})"
+        raise RowIndexError(
+            explain(op, f"ids in [0, {size})", got, hint.format(id=id) if hint else None)
+        )
 
 
 def reducer(op: str, reduction: str) -> Callable[..., Any]:

@@ -9,11 +9,12 @@ import numpy as np
 from tinygrad_sparse import ops
 from tinygrad_sparse.backend import Array, row_ids
 from tinygrad_sparse.errors import TinygradSparseError, explain
-from tinygrad_sparse.ops.bag import MODES
+from tinygrad_sparse.ops.bag import MODES, _bags
 from tinygrad_sparse.primitive import primitive
 from tinygrad_sparse.rules import elementwise
 from tinygrad_sparse.tensor import Tensor, parameter, unwrap
 
+from .arguments import refuse_negative
 from .module import Module
 
 
@@ -28,10 +29,14 @@ class Embedding(Module):
 
     `weight` starts as normal(0, std), drawn with the seed; float32 unless `dtype` says otherwise.
 
-    - `padding_idx`: this id gives zeros; its row starts at zero, and is in no gradient.
+    - `padding_idx`: this id gives zeros; its row starts at zero, and is in no gradient. With -1 it
+      is the last row, and -1 among the ids stands for it.
     - `max_norm`: a row that is longer is scaled down to this length where it is looked up, as part
       of the computation: the gradient goes through the scaling, and the table is not overwritten.
     - `scale_grad_by_freq`: a row's gradient is divided by how often its id occurs in the call.
+
+    Raises RowIndexError for ids that have no row, and for negative ones: data uses them to pad, so
+    only the one that `padding_idx` names is taken.
 
     >>> embedding = Embedding(10, 4, padding_idx=0, seed=1)
     >>> embedding([[3, 0]]).shape, float(abs(embedding([0]).numpy()).max())
@@ -58,6 +63,7 @@ class Embedding(Module):
         self.scale_grad_by_freq = scale_grad_by_freq
 
     def __call__(self, ids: Any) -> Tensor:
+        _refuse_padding("Embedding", self.weight, ids, self.padding_idx)
         rows = ops.embedding(self.weight, ids, self.padding_idx)
         if self.scale_grad_by_freq:
             rows = _with_gradient_times(rows, _inverse_counts(ids, self.weight)[..., None])
@@ -71,7 +77,8 @@ class EmbeddingBag(Module):
     """A table `weight` (V, d); of each bag of ids the sum, mean or maximum of their rows, (b, d).
 
     Called as `ops.embedding_bag` without its table: ids (b, m), or a list of lists, or ids (n,)
-    with offsets; `weights` for a weighted sum. `weight` starts as in `Embedding`.
+    with offsets; `weights` for a weighted sum. `weight` starts as in `Embedding`, and negative ids
+    are refused as there.
 
     >>> bag = EmbeddingBag(10, 4, mode="mean", seed=1)
     >>> bag([[3, 1, 3], [7], []]).shape
@@ -96,6 +103,8 @@ class EmbeddingBag(Module):
         self.padding_idx = padding_idx
 
     def __call__(self, ids: Any, offsets: Any = None, *, weights: Any = None) -> Tensor:
+        flat, _, _ = _bags("EmbeddingBag", ids, offsets)
+        _refuse_padding("EmbeddingBag", self.weight, flat, self.padding_idx)
         return ops.embedding_bag(
             self.weight,
             ids,
@@ -104,6 +113,13 @@ class EmbeddingBag(Module):
             weights=weights,
             padding_idx=self.padding_idx,
         )
+
+
+def _refuse_padding(layer: str, table: Tensor, ids: Any, padding_idx: int | None) -> None:
+    """Raise RowIndexError for negative ids that `padding_idx` does not name."""
+    V, d = table.shape
+    hint = f"if {{id}} pads, give it a row: {layer}({V + 1}, {d}, padding_idx=-1), and -1 for it"
+    refuse_negative(layer, ids, V, f", table {(V, d)}", hint, padding_idx)
 
 
 def _table(

@@ -17,7 +17,7 @@ from tinygrad_sparse.primitive import primitive
 from tinygrad_sparse.rules import rowwise
 from tinygrad_sparse.tensor import unwrap
 
-from .arguments import fits, reducer, same_shape, together
+from .arguments import fits, reducer, refuse_negative, same_shape, together
 
 # -- classes -------------------------------------------------------------------------------------
 
@@ -53,8 +53,8 @@ def cross_entropy(
     `weight` (C,) multiplies the losses of each class; their mean is then over the sum of the
     weights of the targets. With `label_smoothing` ε the target is 1 - ε of the class and ε / C of
     every class (Szegedy et al., 2016, "Rethinking the Inception architecture"). Examples whose
-    target is `ignore_index` count nothing. Raises RowIndexError for a target outside [-C, C) and
-    ShapeError if the batches differ.
+    target is `ignore_index` count nothing. Raises RowIndexError for another target outside [0, C),
+    -1 among them, and ShapeError if the batches differ.
 
     >>> cross_entropy(np.array([[1000.0, 0.0]]), [1])
     np.float64(1000.0)
@@ -116,7 +116,9 @@ def _chosen(op: str, scores: Any, targets: Any, weight: Any, ignore: int | None)
         ids = as_array(op, ids)
         kept = ids != ignore
         ids = np.where(kept, ids, 0)
-    ids = row_ids(op, ids, classes, f", scores {tuple(scores.shape)}")
+    context = f", scores {tuple(scores.shape)}"
+    refuse_negative(op, ids, classes, context, "ignore_index={id} leaves such targets out")
+    ids = row_ids(op, ids, classes, context)
     if ids.shape != tuple(batch):
         raise ShapeError(explain(op, f"targets {tuple(batch)}", f"{ids.shape}"))
     if weight is None:

@@ -17,7 +17,7 @@ from tinygrad_sparse.backend import Array, as_array, describe, row_ids
 from tinygrad_sparse.errors import ShapeError, explain
 from tinygrad_sparse.tensor import unwrap
 
-from .arguments import reducer, together
+from .arguments import reducer, refuse_negative, together
 from .losses import cross_entropy
 
 
@@ -91,6 +91,9 @@ def _scores(
         raise ShapeError(explain(op, "hidden (B, d) and table (C, d)", got))
     rows, classes = hidden.shape[0], table.shape[0]
     context = f", table {tuple(table.shape)}"
+    hint = "leave the rows without a target out: hidden[kept], targets[kept]"
+    refuse_negative(op, targets, classes, context, hint)
+    refuse_negative(op, negatives, classes, context)
     ids = row_ids(op, unwrap(targets), classes, context)
     others = row_ids(op, unwrap(negatives), classes, context)
     if ids.shape != (rows,) or others.shape[:-1] not in ((), (rows,)) or not others.ndim:

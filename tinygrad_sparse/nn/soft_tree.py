@@ -61,6 +61,7 @@ def _log_arrivals_vjp(g: Any, out: Any, z: Any) -> Any:
 
 
 def _per_example(lead: int, out: Shape, *shapes: Shape) -> bool:
+    """for several examples"""
     return lead < len(out)
 
 

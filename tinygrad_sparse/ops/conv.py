@@ -53,7 +53,7 @@ def _above_space(lead: int, out: Shape, x: Shape, *, grid: _Grid) -> bool:
     return lead <= 2
 
 
-_ROWS = rowwise("r", when=_above_space)
+_ROWS = rowwise("r", when=_above_space, dense="never")
 
 
 @primitive(rows=_ROWS, vjp=(lambda g, out, x, *, grid: _overlaid(g, grid=grid),))

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from tinygrad_sparse.backend import Array, as_array, describe
+from tinygrad_sparse.backend import Array, adapter_of, as_array, describe
 from tinygrad_sparse.errors import ShapeError, explain
 from tinygrad_sparse.primitive import composite, primitive
 from tinygrad_sparse.rules import ids_of, places_of, reindexed
 from tinygrad_sparse.shapes import whole_number
-from tinygrad_sparse.slices import IndexedSlices, rows_of
+from tinygrad_sparse.slices import IndexedSlices, finer, rows_of
 
 from .axes import canonical_axes
 from .elementwise import where
@@ -27,13 +27,35 @@ def _on_diagonal(sizes: tuple[int, int], offset: int) -> tuple[Array, Array]:
 
 def _undiagonal_rows(
     g: IndexedSlices, out: Any, x: Any, *, sizes: Any, offset: int, axes: Any, place: int
-) -> IndexedSlices | None:
-    lead = g.lead
-    if min(*axes, place) < lead:
-        return None
-    inner = tuple(a - lead + 1 for a in axes)
-    values = _diagonal(g.values, offset=offset, axes=inner, place=place - lead + 1)
-    return rows_of(g.indices, values, tuple(x.shape), lead)
+) -> IndexedSlices:
+    """Elements of touched rows that are on the diagonal, as rows of x; or the diagonals of rows."""
+    lead, shape = g.lead, tuple(x.shape)
+    if min(*axes, place) >= lead:
+        inner = tuple(a - lead + 1 for a in axes)
+        values = _diagonal(g.values, offset=offset, axes=inner, place=place - lead + 1)
+        return rows_of(g.indices, values, shape, lead)
+    rest, row = _row_axes(lead - 1, axes, place, g.ndim)
+    g = finer(g, row)
+    places = places_of(g.indices, g.shape[:row])
+    i, j = (places[a] for a in axes)
+    here = np.flatnonzero(j - i == offset)
+    mine = [places[a] for a in rest]
+    mine.insert(place, i + min(offset, 0))
+    ids = ids_of([p[here] for p in mine], shape[: len(mine)])
+    return rows_of(ids, adapter_of(g.values).take_rows(g.values, here), shape, len(mine))
+
+
+def _row_axes(lead: int, axes: tuple[int, int], place: int, ndim: int) -> tuple[list[int], int]:
+    """The row axes beside the two of matrices, and how many there are with these two.
+
+    The fewest that are the first axes both of the matrices and, with one at `place` for two, of
+    their diagonals, `lead` of which address the rows that came.
+    """
+    rest = [a for a in range(ndim) if a not in axes]
+    n = max(place, lead - 1, max(axes) - 1)
+    while max(*axes, *rest[:n]) >= n + 2:
+        n += 1
+    return rest[:n], n + 2
 
 
 @primitive(
@@ -59,27 +81,23 @@ def _diagonal_vjp(g: Any, out: Any, x: Any, *, offset: int, axes: Any, place: in
 
 def _diagonal_rows(
     g: IndexedSlices, out: Any, x: Any, *, offset: int, axes: Any, place: int
-) -> IndexedSlices | None:
+) -> IndexedSlices:
     """Rows above both axes stay rows; a place on the diagonal becomes a place along both axes."""
     shape, lead = tuple(x.shape), g.lead
     sizes = tuple(shape[a] for a in axes)
-    rest = [a for a in range(len(shape)) if a not in axes]
-    if place >= lead:
-        if rest[:lead] != list(range(lead)):
-            return None
+    if min(*axes, place) >= lead:
         inner = tuple(a - lead + 1 for a in axes)
         values = _undiagonal(
             g.values, sizes=sizes, offset=offset, axes=inner, place=place - lead + 1
         )
         return rows_of(g.indices, values, shape, lead)
-    if sorted([*axes, *rest[: lead - 1]]) != list(range(lead + 1)):
-        return None
-    places = places_of(g.indices, g.shape[:lead])
+    rest, row = _row_axes(lead, axes, place, len(shape))
+    g = finer(g, row - 1)
+    places = places_of(g.indices, g.shape[: row - 1])
     along = places.pop(place)
-    at = dict(zip(rest, places, strict=False))
+    at = dict(zip(rest, places, strict=True))
     at.update(zip(axes, (line[along] for line in _on_diagonal(sizes, offset)), strict=True))
-    ids = ids_of([at[a] for a in range(lead + 1)], shape[: lead + 1])
-    return rows_of(ids, g.values, shape, lead + 1)
+    return rows_of(ids_of([at[a] for a in range(row)], shape[:row]), g.values, shape, row)
 
 
 @primitive(rows=reindexed(_diagonal_rows), vjp=(_diagonal_vjp,))

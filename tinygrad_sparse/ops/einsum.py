@@ -74,7 +74,11 @@ def _einsum_roles(lead: int, out: Shape, shapes: list[Shape], static: dict[str, 
     return roles
 
 
-@primitive(rows=roles(_einsum_roles), vjp=_einsum_vjp, variadic=True)
+@primitive(
+    rows=roles(_einsum_roles, dense="if an operand has row labels, but not in front"),
+    vjp=_einsum_vjp,
+    variadic=True,
+)
 def _einsum(xp: Any, *arrays: Array, inputs: tuple[str, ...], output: str) -> Array:
     """``einsum`` of operands none of which has a label twice."""
     narrow = all(a.dtype == np.float16 for a in arrays)

@@ -74,7 +74,7 @@ def _matmul_roles(lead: int, out: Shape, shapes: list[Shape], static: Any) -> st
 
 
 @primitive(
-    rows=roles(_matmul_roles),
+    rows=roles(_matmul_roles, dense="if x is a vector"),
     vjp=(_matmul_vjp_x, _matmul_vjp_w),
     canonical=_matmul_canonical,
     methods=("__matmul__",),

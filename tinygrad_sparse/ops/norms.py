@@ -14,11 +14,12 @@ import numpy as np
 from tinygrad_sparse.backend import Array, as_array
 from tinygrad_sparse.errors import ShapeError, TinygradSparseError, explain
 from tinygrad_sparse.primitive import composite, primitive
-from tinygrad_sparse.rules import Kink, fixed_axes, rowwise
+from tinygrad_sparse.rules import Kink
 
 from .axes import Axes, canonical_axes, kept, narrow, reducing, wide
 from .elementwise import absolute, where
 from .reduce import max, min, sum
+from .reduction import reduction
 from .rounding import sign
 
 
@@ -43,7 +44,7 @@ def _norm_vjp(
     return kept(g, x, axis) * part
 
 
-@primitive(rows=rowwise("r", when=fixed_axes), vjp=(_norm_vjp,), canonical=reducing("vector_norm"))
+@primitive(rows=reduction(_norm_vjp), vjp=(_norm_vjp,), canonical=reducing("vector_norm"))
 def _norm(xp: Any, x: Array, *, axis: Any, keepdims: bool, ord: float) -> Array:
     y = x.astype(wide(x) or (x.dtype if x.dtype.kind == "f" else np.float64), copy=False)
     limits = np.finfo(y.dtype)

@@ -15,23 +15,26 @@ import numpy as np
 from tinygrad_sparse.backend import Array
 from tinygrad_sparse.errors import ShapeError, explain
 from tinygrad_sparse.primitive import primitive
-from tinygrad_sparse.rules import Kink, fixed_axes, rowwise
+from tinygrad_sparse.rules import Kink
 
 from .axes import canonical_axis, kept, narrow, reduced, reducing, wide
 from .elementwise import where
+from .reduction import reduction
 from .scan import _others
 from .shape import broadcast_to, reshape, transpose
-
-_ALONG = rowwise("r", when=fixed_axes)
 
 
 def _count(x: Any, axis: tuple[int, ...]) -> int:
     return math.prod([x.shape[a] for a in axis])
 
 
+def _sum_vjp(g: Any, out: Any, x: Any, *, axis: tuple[int, ...], keepdims: bool) -> Any:
+    return broadcast_to(kept(g, x, axis), x.shape)
+
+
 @primitive(
-    rows=_ALONG,
-    vjp=(lambda g, out, x, *, axis, keepdims: broadcast_to(kept(g, x, axis), x.shape),),
+    rows=reduction(_sum_vjp),
+    vjp=(_sum_vjp,),
     canonical=reducing("sum"),
     methods=("sum",),
 )
@@ -45,7 +48,9 @@ def _mean_vjp(g: Any, out: Any, x: Any, *, axis: tuple[int, ...], keepdims: bool
     return broadcast_to(kept(g, x, axis) * (1.0 / (_count(x, axis) or 1)), x.shape)
 
 
-@primitive(rows=_ALONG, vjp=(_mean_vjp,), canonical=reducing("mean"), methods=("mean",))
+@primitive(
+    rows=reduction(_mean_vjp), vjp=(_mean_vjp,), canonical=reducing("mean"), methods=("mean",)
+)
 def mean(xp: Any, x: Array, *, axis: Any = None, keepdims: bool = False) -> Array:
     """The arithmetic mean over `axis`; of no elements NaN, with NumPy's warning."""
     return x.mean(axis=axis, keepdims=keepdims)
@@ -62,7 +67,7 @@ def _prod_vjp(g: Any, out: Any, x: Any, *, axis: tuple[int, ...], keepdims: bool
 
 
 @primitive(
-    rows=_ALONG,
+    rows=reduction(_prod_vjp),
     vjp=(_prod_vjp,),
     canonical=reducing("prod"),
     methods=("prod",),
@@ -103,7 +108,7 @@ def _var_vjp(
 
 
 @primitive(
-    rows=_ALONG,
+    rows=reduction(_var_vjp),
     vjp=(_var_vjp,),
     canonical=reducing("var"),
     methods=("var",),
@@ -127,7 +132,7 @@ def _std_vjp(
 
 
 @primitive(
-    rows=_ALONG,
+    rows=reduction(_std_vjp),
     vjp=(_std_vjp,),
     canonical=reducing("std"),
     methods=("std",),
@@ -149,7 +154,7 @@ def _extremum_vjp(g: Any, out: Any, x: Any, *, axis: tuple[int, ...], keepdims: 
 
 
 @primitive(
-    rows=_ALONG,
+    rows=reduction(_extremum_vjp),
     vjp=(_extremum_vjp,),
     canonical=reducing("max", empty=False),
     methods=("max",),
@@ -161,7 +166,7 @@ def max(xp: Any, x: Array, *, axis: Any = None, keepdims: bool = False) -> Array
 
 
 @primitive(
-    rows=_ALONG,
+    rows=reduction(_extremum_vjp),
     vjp=(_extremum_vjp,),
     canonical=reducing("min", empty=False),
     methods=("min",),

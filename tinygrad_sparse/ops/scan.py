@@ -20,6 +20,7 @@ from .shape import reshape
 
 
 def _within_rows(lead: int, out: Shape, *shapes: Shape, axis: int, **_: Any) -> bool:
+    """if `axis` is no row axis"""
     return axis >= lead
 
 

@@ -23,6 +23,7 @@ from .axes import Axes, canonical_axes, kept, reducing, wide
 from .elementwise import where as _where
 from .exponential import exp
 from .reduce import sum
+from .reduction import reduction
 
 _ALONG = rowwise("r", when=fixed_axes)
 
@@ -120,12 +121,12 @@ def log_softmax(x: Any, axis: Axes = -1, where: Any = None) -> Any:
     return _log_softmax(_masked("log_softmax", x, where), axis=axis)
 
 
-@primitive(
-    rows=_ALONG,
+def _logsumexp_vjp(g: Any, out: Any, x: Any, *, axis: tuple[int, ...], keepdims: bool) -> Any:
     # not e**(x - out): out has lost the digits of log n when x is large
-    vjp=(lambda g, out, x, *, axis, keepdims: kept(g, x, axis) * _softmax(x, axis=axis),),
-    canonical=reducing("logsumexp"),
-)
+    return kept(g, x, axis) * _softmax(x, axis=axis)
+
+
+@primitive(rows=reduction(_logsumexp_vjp), vjp=(_logsumexp_vjp,), canonical=reducing("logsumexp"))
 def _logsumexp(xp: Any, x: Array, *, axis: Any, keepdims: bool) -> Array:
     small, shift = _shifted(xp, x, axis)
     total = _total(xp, xp.exp(small), axis)

@@ -37,10 +37,12 @@ def _square(op: str) -> Callable[..., Any]:
 
 
 def _in_the_stack(lead: int, out: Shape, x: Shape, *rest: Shape) -> bool:
+    """for the matrices of a stack"""
     return lead <= len(x) - 2
 
 
 _ROWS = rowwise("r", when=_in_the_stack)
+_OF_EACH = rowwise("r", when=_in_the_stack, dense="never")  # a number a matrix: rows are of a stack
 
 
 def _computed(op: str, f: Callable[..., Array], *given: Array) -> Array:
@@ -89,7 +91,7 @@ def _solve_roles(lead: int, out: Shape, shapes: list[Shape], static: Any) -> str
 
 
 @primitive(
-    rows=roles(_solve_roles),
+    rows=roles(_solve_roles, dense="if neither is a stack"),
     vjp=(_solve_vjp_x, lambda g, out, x, b: _solve(swapaxes(x, -1, -2), g)),
 )
 def _solve(xp: Any, x: Array, b: Array) -> Array:
@@ -204,7 +206,7 @@ def _cofactor(xp: Any, x: Array) -> Array:
 
 
 @primitive(
-    rows=_ROWS,
+    rows=_OF_EACH,
     vjp=(lambda g, out, x: expand_dims(g, (-2, -1)) * _cofactor(x),),
     canonical=_square("det"),
     kinks=(Kink((((1.0, 0.0), (0.0, 0.0)),), (((0.0, 0.0), (0.0, 1.0)),)),),
@@ -224,7 +226,7 @@ def _logabsdet_vjp(g: Any, out: Any, x: Any) -> Any:
     return expand_dims(g, (-2, -1)) * swapaxes(inv(safe), -1, -2)
 
 
-@primitive(rows=_ROWS, vjp=(_logabsdet_vjp,), canonical=_square("slogdet"))
+@primitive(rows=_OF_EACH, vjp=(_logabsdet_vjp,), canonical=_square("slogdet"))
 def _logabsdet(xp: Any, x: Array) -> Array:
     return _computed("slogdet", lambda x: xp.linalg.slogdet(x)[1], x)
 

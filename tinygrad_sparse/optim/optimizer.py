@@ -17,7 +17,7 @@ from tinygrad_sparse.errors import (
 )
 from tinygrad_sparse.gradstore import GradStore
 from tinygrad_sparse.slices import finer, is_sparse, touched
-from tinygrad_sparse.tensor import HABITS, Tensor, pending_of, unwrap
+from tinygrad_sparse.tensor import HABITS, Tensor, moving_rows, pending_of, unwrap
 
 from .rule import Rule
 from .saving import (
@@ -137,7 +137,8 @@ class Optimizer:
         """Update the parameters in `grads` that are this optimizer's; the others are left alone.
 
         Everything is computed before anything is written: an error leaves all as it was. With
-        `error_if_nonfinite`, so does a step that would write an infinity or a NaN.
+        `error_if_nonfinite`, so does a step that would write an infinity or a NaN. Threads that
+        step take turns, whatever optimizers and parameters they have.
         """
         if type(grads) is not GradStore:
             got = type(grads).__name__
@@ -145,17 +146,18 @@ class Optimizer:
                 explain("step", "the GradStore that backward returned", got,
                         "opt.step(tape.backward(loss))")
             )  # fmt: skip
-        updates = [
-            self._plan(*self._home[id], grads.get_by_id(id))
-            for id in grads.get_ids()
-            if id in self._home
-        ]
-        if error_if_nonfinite:
+        with moving_rows:
+            updates = [
+                self._plan(*self._home[id], grads.get_by_id(id))
+                for id in grads.get_ids()
+                if id in self._home
+            ]
+            if error_if_nonfinite:
+                for update in updates:
+                    self._refuse_nonfinite(update)
+            self.calls += 1
             for update in updates:
-                self._refuse_nonfinite(update)
-        self.calls += 1
-        for update in updates:
-            self._commit(update)
+                self._commit(update)
 
     def _plan(self, p: Tensor, group: dict[str, Any], g: Any) -> _Update:
         """What a step would write. What it does do, settling rows, changes no value."""
@@ -325,11 +327,12 @@ class Optimizer:
 
     def flush(self) -> None:
         """Bring every row of every parameter up to date now."""
-        for id, state in self._states.items():
-            p = self._home[id][0]
-            if pending_of(p) is state:
-                p._data  # noqa: B018
-            state.settle(...)
+        with moving_rows:
+            for id, state in self._states.items():
+                p = self._home[id][0]
+                if pending_of(p) is state:
+                    p._data  # noqa: B018
+                state.settle(...)
 
     def averages(self, p: Tensor) -> np.ndarray:
         """The moving average of a parameter of this optimizer, under ``average=``.
@@ -346,9 +349,10 @@ class Optimizer:
         """
         if p.id not in self._home:
             raise TapeError(explain("averages", "a parameter of this optimizer", p.name))
-        self.flush()
-        state = self._states.get(p.id)
-        return p.numpy() if state is None else np.array(state.average())
+        with moving_rows:
+            self.flush()
+            state = self._states.get(p.id)
+            return p.numpy() if state is None else np.array(state.average())
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
@@ -379,12 +383,13 @@ class Optimizer:
         Where `rows` has ids, the slots hold those rows only. Schedules are saved as `calls`, the
         number of steps they have seen.
         """
-        self.flush()
-        return {
-            "groups": saved_groups(self.groups),
-            "calls": self.calls,
-            **saved_states([self._states.get(id) for id in self._home]),
-        }
+        with moving_rows:
+            self.flush()
+            return {
+                "groups": saved_groups(self.groups),
+                "calls": self.calls,
+                **saved_states([self._states.get(id) for id in self._home]),
+            }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from `state_dict`'s answer, bit for bit. Checks everything before any change."""
@@ -398,12 +403,13 @@ class Optimizer:
             loaded = loaded_state(name, p, self._choose(settings), settings, one)
             if loaded is not None:
                 states[id] = loaded
-        self.flush()  # what the old state still owes
-        for group, new in zip(self.groups, groups, strict=True):
-            group.update(new)
-        self._states, self.calls = states, int(state["calls"])
-        for id, loaded in states.items():
-            loaded.version = self._home[id][0]._version
+        with moving_rows:
+            self.flush()  # what the old state still owes
+            for group, new in zip(self.groups, groups, strict=True):
+                group.update(new)
+            self._states, self.calls = states, int(state["calls"])
+            for id, loaded in states.items():
+                loaded.version = self._home[id][0]._version
 
 
 def _as_groups(name: str, params: Any) -> list[dict[str, Any]]:

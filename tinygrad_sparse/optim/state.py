@@ -9,13 +9,13 @@ parameter: no reference cycle.
 from __future__ import annotations
 
 import math
-import threading
 from typing import Any
 
 import numpy as np
 
 from tinygrad_sparse.backend import Array, adapter_of
 from tinygrad_sparse.errors import SparsityError, explain
+from tinygrad_sparse.tensor import moving_rows
 
 from .history import History
 from .rest import moveless
@@ -60,7 +60,6 @@ class State:
         self.index: Array | None = None  # row -> 1 + its place in the slots; None: its own number
         self.used = 0  # places taken
         self.ids = np.empty(0, np.int64)  # place -> row
-        self._lock = threading.RLock()
         self.flat = array.reshape(1) if not array.ndim else array
         self._set_lead(min(1, array.ndim))
         full = sum(self._slot_bytes(name) for name in self.names)
@@ -166,8 +165,8 @@ class State:
         formula, update = self.rule.formula, adapter_of(self.array).update_rows
         master = "master" in self.names
         own = len(self.rule.slots)
-        if self.index is None and self.flat.dtype == self.wide and not master:
-            new = update(formula, rows, g, self.flat, self.slots[:own], hyper)
+        if self.flat.dtype == self.wide and not master:
+            new = update(formula, rows, g, self.flat, self.slots[:own], hyper, places)
         else:
             slots = [self._take(slot, places) for slot in self.slots[:own]]
             p = self._take(self.slots[-1], places) if master else self._take(self.flat, rows)
@@ -233,7 +232,7 @@ class State:
 
     def settle(self, rows: Any) -> None:
         """Bring rows up to date: ids of the first axis, a slice of it, or ... for all."""
-        with self._lock:
+        with moving_rows:
             history = self.history
             if history is None or history.now == history.origin:
                 return

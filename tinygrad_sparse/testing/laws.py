@@ -7,14 +7,15 @@ first line is what it says.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from tinygrad_sparse.errors import SparsityError, explain
 from tinygrad_sparse.gradstore import GradStore
-from tinygrad_sparse.slices import IndexedSlices, densify, is_sparse
+from tinygrad_sparse.slices import IndexedSlices, densify, finer, is_sparse
 from tinygrad_sparse.tape import Tape
 from tinygrad_sparse.tensor import Tensor, parameter, tensor, unwrap
 
@@ -42,11 +43,7 @@ def sparse_pull(case: Case) -> None:
     arrays = case.draw()
     shape = np.shape(unwrap(case(*map(tensor, arrays))))
     for lead in range(1, len(shape) + 1):
-        size = math.prod(shape[:lead])
-        for label, chosen in ROW_SETS.items():
-            rows = [r % size for r in chosen] if size else []
-            values = np.random.default_rng(1).normal(size=(len(rows), *shape[lead:]))
-            g = IndexedSlices(rows, values, shape, lead)
+        for label, g in _row_sets(shape, lead):
             try:
                 sparse = _pull(case, arrays, g, "raise" if case.rows == "sparse" else "allow")
             except SparsityError as error:
@@ -58,6 +55,83 @@ def sparse_pull(case: Case) -> None:
                 np.testing.assert_allclose(
                     got, wanted, rtol=1e-10, atol=1e-12, err_msg=f"{case}, lead {lead}, {label}"
                 )
+
+
+def exact_rows(case: Case) -> None:
+    """Rows in, the rows that they depend on out, as a dense run has it: no other id, no table.
+
+    Row i of an argument counts for row i of the result even where its slope is 0, as that of
+    ``maximum`` may be. An argument that all rows share gets a dense gradient of its own shape.
+    """
+    if case.rows != "sparse":
+        return
+    arrays = case.draw()
+    shape = np.shape(unwrap(case(*map(tensor, arrays))))
+    for lead in range(1, len(shape) + 1) if math.prod(shape) else ():
+        for label, g in _row_sets(shape, lead):
+            if not len(g.indices):
+                continue  # that is the law `nothing_in_nothing_out`
+            sparse = _pull(case, arrays, g, "raise")
+            spare = {k: _aligned(g, c) for k, c in sparse.items() if c.size and len(c.shape)}
+            for k, ids in _reached(case, arrays, g, sparse, spare).items():
+                got = _ids(sparse[k])
+                # where nothing arrives, the slope may be 0 everywhere: no telling rows by it
+                assert ids <= got <= (ids | spare[k] if ids else got), (
+                    f"{case}: argument {k}, lead {lead}, {label}: expected a gradient of rows "
+                    f"{sorted(ids)}, got {sorted(got)} in {type(sparse[k]).__name__}"
+                )
+
+
+def _row_sets(shape: tuple[int, ...], lead: int) -> Iterator[tuple[str, IndexedSlices]]:
+    """Cotangents of some rows that `lead` axes of an array address, by the names of ROW_SETS."""
+    size = math.prod(shape[:lead])
+    for label, chosen in ROW_SETS.items():
+        rows = [r % size for r in chosen] if size else []
+        values = np.random.default_rng(1).normal(size=(len(rows), *shape[lead:]))
+        yield label, IndexedSlices(rows, values, shape, lead)
+
+
+def _ids(c: Any) -> set[int]:
+    return set(c.indices.tolist() if is_sparse(c) else range(len(c)))
+
+
+def _aligned(g: IndexedSlices, c: Any) -> set[int]:
+    """The rows of c, a cotangent of an argument, at the places of those of g."""
+    if not is_sparse(c):
+        # rows that several axes address may share an argument by a part of their address
+        return _ids(c) if g.lead > 1 or len(c) == 1 else set()
+    lead = c.lead
+    if g.shape[:lead] != c.shape[:lead]:
+        return set()
+    rows = finer(g, lead) if lead > g.lead else g
+    return set((rows.indices // math.prod(g.shape[lead : g.lead])).tolist())
+
+
+def _reached(
+    case: Case,
+    arrays: list[np.ndarray],
+    g: IndexedSlices,
+    sparse: dict[int, Any],
+    spare: dict[int, set[int]],
+) -> dict[int, set[int]]:
+    """The rows of the arguments in `spare` to which the dense twin sends something.
+
+    What it sends to a row may be 0 by chance, such as to one that is not the largest: other values
+    are drawn until all rows that `sparse` has were seen but the spare ones, at most 100 times.
+    """
+    twin = replace(case, function=dense_twin(case.function))
+    found: dict[int, set[int]] = {k: set() for k in spare}
+    for seed in range(100):
+        again = zip(arrays, case.draw(seed), strict=True)
+        drawn = [new if new.dtype.kind == "f" else old for old, new in again]
+        dense = _pull(twin, drawn, g.to_dense(), "allow")
+        for k, ids in found.items():
+            c = sparse[k]
+            rows = math.prod(c.shape[: c.lead if is_sparse(c) else 1])
+            ids.update(np.flatnonzero(densify(dense[k]).reshape(rows, -1).any(1)).tolist())
+        if all(_ids(sparse[k]) <= ids | spare[k] for k, ids in found.items()):
+            break
+    return found
 
 
 def sparse_equals_dense(case: Case) -> None:
@@ -184,6 +258,7 @@ def twice_is_double(case: Case) -> None:
 LAWS: tuple[Law, ...] = (
     gradient,
     sparse_pull,
+    exact_rows,
     sparse_equals_dense,
     nothing_in_nothing_out,
     rows_commute,
