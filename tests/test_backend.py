@@ -144,6 +144,22 @@ def test_every_optimizer_formula(compiled, name, lookup, dense, step):
             assert_close(got, wanted, name)
 
 
+@law
+@given(lookups(dtypes=("f4", "f8")), st.sampled_from(sorted(EXACT)), st.booleans())
+def test_update_rows_answers_and_writes_nothing(compiled, lookup, name, dense):
+    rule, (table, ids, values) = RULES[name], lookup
+    rows, first = np.unique(ids, return_index=True)
+    rows, g = (..., table[::-1].copy()) if dense else (rows, values[first])
+    arrays = [np.abs(table) + k for k in range(1 + len(rule.slots))]
+    before = [a.copy() for a in arrays]
+    hyper = dict.fromkeys(compiled.keywords(rule.formula), 0.5)
+    args = rule.formula, rows, g, arrays[0], arrays[1:], hyper
+    for got, wanted in zip(compiled.update_rows(*args), reference.update_rows(*args), strict=True):
+        np.testing.assert_array_equal(got, wanted)
+    for a, b in zip(arrays, before, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
 @pytest.mark.parametrize("name", sorted(EXACT))
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 def test_these_formulas_are_compiled(compiled, name, dtype):
