@@ -184,9 +184,9 @@ def plan_update(
     """
     loop = _loop(formula, rows, values, (table, *slots), hyper)
     runs = None if loop is None else _EVERY_ROW if rows is ... else _runs(rows)
-    if loop is None or runs is None:
+    if loop is None or runs is None or (runs[0][-1:] >= len(table)).any():  # NumPy raises then
         return reference.plan_update(formula, rows, values, table, slots, hyper)
-    return partial(_run, loop, formula, runs, values, [table, *slots], hyper)
+    return _ready(loop, formula, runs, values, [table, *slots], hyper)
 
 
 def update_rows(
@@ -202,24 +202,25 @@ def update_rows(
     if loop is None:
         return reference.update_rows(formula, rows, g, table, slots, hyper)
     new = [a.copy() if rows is ... else take_rows(a, rows) for a in (table, *slots)]
-    _run(loop, formula, _EVERY_ROW, g, new, hyper)
+    _ready(loop, formula, _EVERY_ROW, g, new, hyper)()
     return new
 
 
-def _run(
+def _ready(
     loop: Loop,
     formula: Callable[..., Any],
     runs: tuple[np.ndarray, np.ndarray, np.ndarray],
     values: np.ndarray,
     arrays: list[np.ndarray],
     hyper: dict[str, Any],
-) -> None:
-    """Apply a compiled formula to `arrays` in place."""
+) -> Callable[[], None]:
+    """A compiled formula that has only to be called to change `arrays` in place."""
     flat, *tables = map(_whole if runs is _EVERY_ROW else _table, (values, *arrays))
     numbers = tuple(float(hyper[name]) for name in keywords(formula))
     count = len(flat) if runs is _EVERY_ROW else len(runs[0])
     nbytes = flat.nbytes + 2 * len(tables) * count * flat.shape[1] * flat.itemsize
-    threads.split(loop, (None, *runs, flat, tuple(tables), numbers), count, nbytes)
+    args = (None, *runs, flat, tuple(tables), numbers)
+    return partial(threads.split, loop, args, count, nbytes)
 
 
 def _whole(x: np.ndarray) -> np.ndarray:
@@ -266,7 +267,8 @@ def _loop(
         known = _loops[formula] = {}
     key = dtype, len(arrays)
     if key not in known:
-        known[key] = _compile(formula, _whole(values), list(map(_whole, arrays)), hyper)
+        view = _whole if rows is ... else _table
+        known[key] = _compile(formula, view(values), list(map(view, arrays)), hyper)
     return known[key]
 
 

@@ -79,6 +79,7 @@ class Optimizer:
         self.groups: list[dict[str, Any]] = []
         self._home: dict[int, tuple[Tensor, dict[str, Any]]] = {}
         self._states: dict[int, State] = {}
+        self._arrays: set[int] = set()  # ids of the parameters' arrays
         self.calls = 0  # steps taken: what schedules go by
         for entry in _as_groups(type(self).__name__, params):
             self.add_group(entry)
@@ -108,6 +109,7 @@ class Optimizer:
                 raise TapeError(explain(name, "each parameter once", f"{p.name} twice"))
         self.groups.append(group)
         self._home.update({p.id: (p, group) for p in group["params"]})
+        self._arrays.update(id(p._array()) for p in group["params"])
 
     def _translated(self, entry: dict[str, Any]) -> dict[str, Any]:
         """A group's settings under the names that formulas use."""
@@ -170,6 +172,8 @@ class Optimizer:
         in_place = state.in_place() and not look and settings["count"] != "row"
         rows, values = parts_of(g) if in_place else touched(g)
         values = unwrap(values)
+        if in_place and id(_owner(values)) in self._arrays:
+            values = values.copy()  # a gradient that is some parameter's values, which will change
         if rows is ...:
             values = values.reshape(state.flat.shape)
         if settings["maximize"]:
@@ -406,6 +410,13 @@ class Optimizer:
         self._states, self.calls = states, int(state["calls"])
         for id, loaded in states.items():
             loaded.version = self._home[id][0]._version
+
+
+def _owner(x: Any) -> Any:
+    """The array whose memory a view shows."""
+    while getattr(x, "base", None) is not None:
+        x = x.base
+    return x
 
 
 def _as_groups(name: str, params: Any) -> list[dict[str, Any]]:
