@@ -78,6 +78,22 @@ def test_take_rows(compiled, lookup, lead):
     np.testing.assert_array_equal(compiled.take_rows(table[::-1], ids), table[::-1][ids])
 
 
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "i8", "?"])
+@pytest.mark.parametrize("given", [(), (1,), (1, 1), (3,), (2, 1), (0,)])
+@pytest.mark.parametrize("shape", [(), (1,), (3,), (2, 3), (0, 3), (4, 2, 3), (2, 0), (-1,)])
+def test_broadcast_to_is_numpys(given, shape, dtype):
+    x = np.ones((*given, 2), dtype)[..., 0]
+    try:
+        wanted = np.broadcast_to(x, shape)
+    except ValueError:
+        with pytest.raises(ValueError):
+            reference.broadcast_to(x, shape)
+        return
+    got = reference.broadcast_to(x, shape)
+    np.testing.assert_array_equal(got, wanted, strict=True)
+    assert not got.flags.writeable and (not got.size or np.shares_memory(got, x))
+
+
 @law
 @given(lookups())
 def test_sum_duplicates(compiled, lookup):
