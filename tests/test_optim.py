@@ -106,6 +106,23 @@ def test_still_means_that_a_zero_gradient_moves_nothing(make, data):
     assert np.isfinite(p.data).all()
 
 
+@every_rule
+@pytest.mark.parametrize("number", [np.float64, np.float32, np.array], ids=str)
+def test_a_rate_of_numpys_is_a_plain_number(make, number):
+    """It neither widens float32 rows nor keeps their formula from being compiled."""
+    g = IndexedSlices(np.arange(300) % 200, np.full((300, 16), 0.3, np.float32), (200, 16))
+    tables = []
+    for lr in (0.25, number(0.25), lambda step: number(0.25)):
+        W = ts.parameter(np.ones((200, 16), np.float32))
+        opt = make([W])
+        opt.lr = lr
+        for _ in range(3):
+            opt.step(store((W, g)))
+        tables.append(W.data)
+    np.testing.assert_array_equal(tables[1], tables[0])
+    np.testing.assert_array_equal(tables[2], tables[0])
+
+
 def test_adam_is_not_still():
     p = ts.parameter(np.ones(3))
     opt = optim.Adam([p])

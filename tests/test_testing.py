@@ -392,7 +392,7 @@ def test_count_ops_counts_what_is_recorded():
     assert counted == {"take": 2, "multiply": 1, "sum": 1}
     with ts.Tape() as tape, count_ops() as counted:
         tape.backward((w * w).sum())
-    assert counted == {"multiply": 1, "sum": 1} and len(tape) == 2
+    assert counted == {"square": 1, "sum": 1} and len(tape) == 2  # w * w is w squared
     with pytest.raises(errors.TapeError, match="count_ops: expected a recording Tape"):
         with count_ops():
             pass
@@ -400,7 +400,7 @@ def test_count_ops_counts_what_is_recorded():
 
 def test_a_step_on_a_larger_table_allocates_the_same():
     peaks = []
-    for size in (10_000, 1_000_000):
+    for size in (10_000, 10_000, 1_000_000):  # the first step loads what computes it
         w = ts.parameter(np.zeros((size, 4)))
         opt = ts.optim.SGD([w], lr=0.1)
         with count_bytes() as used:
@@ -408,8 +408,8 @@ def test_a_step_on_a_larger_table_allocates_the_same():
                 loss = (w[np.arange(1000)] ** 2).sum()
             opt.step(loss.backward())
         peaks.append(used.peak)
-    assert 32_000 < peaks[0] < 320_000
-    assert abs(peaks[1] - peaks[0]) < 4_000
+    assert 32_000 < peaks[1] < 320_000
+    assert abs(peaks[2] - peaks[1]) < 4_000
 
 
 def test_distinct_keeps_its_distance():

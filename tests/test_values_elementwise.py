@@ -183,6 +183,26 @@ def test_tiny_and_huge_legs():
         )
 
 
+@pytest.mark.parametrize("scale", [2.0**15, 1.0, 2.0**-10])
+@pytest.mark.parametrize("square", [ops.square, lambda x: x * x, lambda x: x**2])
+def test_the_slope_of_a_square_is_in_range_wherever_it_ends_there(square, scale):
+    """A float16 loss is scaled by 2**15, and twice that is no float16 number."""
+    x = np.array([2.0**-10, -(2.0**-9), 0.0, 0.5], np.float16)
+    once = gradient(lambda x: square(x).sum(), x, seed=scale)  # one number everywhere
+    each = gradient(square, x, seed=np.full(4, scale, np.float16))
+    for g in (once, each):
+        np.testing.assert_array_equal(g, (2 * scale * x.astype(float)).astype(np.float16))
+
+
+def test_a_product_with_itself_is_a_square_at_every_order():
+    first = ts.grad(lambda x: (x * x).sum())
+    second = ts.grad(lambda x: first(x).sum())
+    third = ts.grad(lambda x: second(x).sum() + (x * 0).sum())
+    x = np.array([0.5, -2.0, 0.0])
+    for f, wanted in ((first, 2 * x), (second, [2, 2, 2]), (third, [0, 0, 0])):
+        np.testing.assert_array_equal(f(x), wanted)
+
+
 # -- activations against values computed elsewhere -------------------------------------------------
 
 

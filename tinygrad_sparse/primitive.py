@@ -86,6 +86,7 @@ def primitive(
     variadic: bool = False,
     methods: Sequence[str] = (),
     reflected: str | None = None,
+    same: Callable[[Any], Any] | None = None,
     kinks: Sequence[Kink] = (),
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Declare an op: the decorated function is its forward, ``f(xp, *arrays, **static)``.
@@ -97,6 +98,7 @@ def primitive(
     the body only holds the docstring.
     `canonical(*arrays, **static)` validates and returns (args, static) as the rules want them.
     A `variadic` op takes a sequence of arrays; its ``vjp(k)`` makes the VJP of argument k.
+    `same` is the op of two arguments that are one Tensor: x·x is x², with one cotangent, not two.
     `methods` are put on Tensor; `reflected` is the name for (array op Tensor). `kinks` are points
     without a derivative and the value there: a row of the documentation, and a test.
 
@@ -138,7 +140,7 @@ def primitive(
         elif special:
             call = _unary_static(op, static_names, canonical)
         else:
-            call = _unary(op) if arity == 1 else _binary(op)
+            call = _unary(op) if arity == 1 else _binary(op, same)
         call.__name__ = call.__qualname__ = op.name
         call.__doc__ = forward.__doc__
         call.__module__ = forward.__module__
@@ -204,7 +206,7 @@ def _unary(op: Primitive) -> Callable[..., Any]:
     return call
 
 
-def _binary(op: Primitive) -> Callable[..., Any]:
+def _binary(op: Primitive, same: Callable[[Any], Any] | None) -> Callable[..., Any]:
     kernels, new, name = op.kernels, object.__new__, op.name
 
     def call(x: Any, y: Any) -> Any:
@@ -212,6 +214,8 @@ def _binary(op: Primitive) -> Callable[..., Any]:
             a, m = x._data, x._node
             array = type(a)
             if type(y) is Tensor:
+                if y is x and same is not None:
+                    return same(x)
                 b, n = y._data, y._node
             else:
                 b, n = y if type(y) in _PLAIN else as_operand(name, y), 0

@@ -84,8 +84,9 @@ def update(
     No `rows`: all of them. No `starts`: values[j] is the gradient.
     """
     ahead = rows_ahead(values)
-    total = np.empty((1, values.shape[1]), values.dtype)
-    parts = np.empty((LEVELS, values.shape[1]), values.dtype)
+    width = values.shape[1] if len(starts) else 0  # of sums; a whole table may be one row
+    total = np.empty((1, width), values.dtype)
+    parts = np.empty((LEVELS, width), values.dtype)
     for j in range(start, stop):
         row, i, run = j, j, 1
         if len(rows):

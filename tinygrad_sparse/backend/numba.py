@@ -14,7 +14,7 @@ import dis
 import math
 import warnings
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from types import FunctionType, ModuleType
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -26,7 +26,7 @@ from . import threads
 from .numpy import *  # noqa: F403
 
 FEW, SMALL = 128, 2048  # rows and elements: fewer are not worth loading a compiler for
-DENSE = 2**15  # elements: a smaller dense update is as fast in NumPy
+DENSE = 2**13  # elements of a dense update: fewer are as fast in NumPy
 FLOATS = frozenset(map(np.dtype, ("f4", "f8")))
 PLAIN = frozenset({float, int, bool})  # hyper-parameters that take on the table's dtype
 
@@ -157,9 +157,7 @@ def embedding_bag(
     out = np.empty((len(starts) - 1, *table.shape[1:]), table.dtype)
     given = np.empty(0) if weights is None else weights
     args = (_table(table), *map(np.ascontiguousarray, (rows, starts, given.astype(table.dtype))))
-    threads.split(
-        kernel, (*args, _table(out)), len(out), len(rows) * (out.nbytes // max(len(out), 1))
-    )
+    threads.split(kernel, (*args, _table(out)), len(out), len(rows) * d * table.itemsize)
     return out
 
 
@@ -184,31 +182,50 @@ def plan_update(
     The formula is compiled into one loop that gathers, computes and writes, in place: nothing in it
     can fail. Repeats are summed in the same loop. See the NumPy adapter for the arguments.
     """
-    dense = rows is ...
-    arrays = (table, *slots)
-    large = values.size >= DENSE if dense else _large(rows, values)
-    if large and _usual(values, arrays, hyper):
-        flat, *tables = map(_whole if dense else _table, (values, *arrays))
-        loop = _loop(formula, flat, tables, hyper)
-        runs = None if loop is None else _EVERY_ROW if dense else _runs(rows)
-        if loop is not None and runs is not None:
-            numbers = tuple(float(hyper[name]) for name in keywords(formula))
-            args = (None, *runs, flat, tuple(tables), numbers)
-            count = len(flat) if dense else len(runs[0])
-            nbytes = flat.nbytes + 2 * len(tables) * count * flat.shape[1] * flat.itemsize
-            return lambda: threads.split(loop, args, count, nbytes)
-    return reference.plan_update(formula, rows, values, table, slots, hyper)
+    loop = _loop(formula, rows, values, (table, *slots), hyper)
+    runs = None if loop is None else _EVERY_ROW if rows is ... else _runs(rows)
+    if loop is None or runs is None or (runs[0][-1:] >= len(table)).any():  # NumPy raises then
+        return reference.plan_update(formula, rows, values, table, slots, hyper)
+    return _ready(loop, formula, runs, values, [table, *slots], hyper)
 
 
-def _usual(values: np.ndarray, arrays: tuple[np.ndarray, ...], hyper: dict[str, Any]) -> bool:
-    """True for arrays of one shape and dtype, in place, and settings that are plain numbers."""
-    dtype, shape = values.dtype, arrays[0].shape
-    if dtype not in FLOATS:
-        return False
-    for a in arrays:
-        if a.dtype != dtype or a.shape != shape or not _plain(a):
-            return False
-    return PLAIN.issuperset(map(type, hyper.values()))
+def update_rows(
+    formula: Callable[..., tuple[Any, ...]],
+    rows: Any,
+    g: np.ndarray,
+    table: np.ndarray,
+    slots: list[np.ndarray],
+    hyper: dict[str, Any],
+    places: Any = None,
+) -> list[np.ndarray]:
+    """The new rows of `table` and of its `slots` under an optimizer's formula; writes nothing."""
+    places = rows if places is None else places
+    loop = _loop(formula, rows, g, (table, *slots), hyper, together=places is rows)
+    if loop is None:
+        return reference.update_rows(formula, rows, g, table, slots, hyper, places)
+    if rows is ...:
+        new = [a.copy() for a in (table, *slots)]
+    else:
+        new = [take_rows(table, rows), *(take_rows(a, places) for a in slots)]
+    _ready(loop, formula, _EVERY_ROW, g, new, hyper)()
+    return new
+
+
+def _ready(
+    loop: Loop,
+    formula: Callable[..., Any],
+    runs: tuple[np.ndarray, np.ndarray, np.ndarray],
+    values: np.ndarray,
+    arrays: list[np.ndarray],
+    hyper: dict[str, Any],
+) -> Callable[[], None]:
+    """A compiled formula that has only to be called to change `arrays` in place."""
+    flat, *tables = map(_whole if runs is _EVERY_ROW else _table, (values, *arrays))
+    numbers = tuple(float(hyper[name]) for name in keywords(formula))
+    count = len(flat) if runs is _EVERY_ROW else len(runs[0])
+    nbytes = flat.nbytes + 2 * len(tables) * count * flat.shape[1] * flat.itemsize
+    args = (None, *runs, flat, tuple(tables), numbers)
+    return partial(threads.split, loop, args, count, nbytes)
 
 
 def _whole(x: np.ndarray) -> np.ndarray:
@@ -223,31 +240,53 @@ def keywords(f: Callable[..., Any]) -> tuple[str, ...]:
 
 
 def _loop(
-    formula: Callable[..., Any], g: np.ndarray, tables: list[np.ndarray], hyper: dict[str, Any]
+    formula: Callable[..., Any],
+    rows: Any,
+    values: np.ndarray,
+    arrays: tuple[np.ndarray, ...],
+    hyper: dict[str, Any],
+    together: bool = True,
 ) -> Loop | None:
-    """The compiled loop of a formula; None for one that is NumPy's to compute."""
+    """The compiled loop of a formula; None for what is NumPy's to compute.
+
+    That is: what is small, arrays of different shapes or dtypes or not in one piece, settings that
+    are not plain numbers, and formulas that do not compile. Arrays that are not `together` have
+    rows of one shape, but not as many.
+    """
+    dtype, shape = values.dtype, arrays[0].shape
+    if rows is ...:
+        large, wanted = values.size >= DENSE, shape
+    elif isinstance(rows, np.ndarray):
+        large, wanted = _large(rows, values), (len(rows), *shape[1:])
+    else:
+        return None
+    if not large or values.shape != wanted or dtype not in FLOATS:
+        return None
+    for a in arrays:
+        if a.dtype != dtype or a.shape[1:] != shape[1:] or not _plain(a):
+            return None
+        if together and a.shape != shape:
+            return None
     if type(formula) is not FunctionType or set(keywords(formula)) != set(hyper):
         return None
-    if _raises(formula):  # in the middle of the writing, where nothing may fail any more
+    if not PLAIN.issuperset(map(type, hyper.values())):
         return None
     known = _loops.get(formula)
     if known is None:
         known = _loops[formula] = {}
-    key = g.dtype, len(tables)
+    key = dtype, len(arrays)
     if key not in known:
-        known[key] = _compile(formula, g, tables, hyper)
+        view = _whole if rows is ... else _table
+        known[key] = _compile(formula, view(values), list(map(view, arrays)), hyper)
     return known[key]
-
-
-@cache
-def _raises(formula: FunctionType) -> bool:
-    return any(step.opname == "RAISE_VARARGS" for step in dis.get_instructions(formula))
 
 
 def _compile(
     formula: Callable[..., Any], g: np.ndarray, tables: list[np.ndarray], hyper: dict[str, Any]
 ) -> Loop | None:
     """The compiled loop, if it gives what NumPy gives on some of the numbers at hand."""
+    if any(step.opname == "RAISE_VARARGS" for step in dis.get_instructions(formula)):
+        return None  # not in the middle of the writing, where nothing may fail any more
     modules, names = _compiled(), keywords(formula)
     loop = modules and modules[1].compile_update(formula, g.dtype, len(tables), names)
     if not loop:

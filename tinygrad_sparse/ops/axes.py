@@ -64,7 +64,9 @@ def reduced(shape: tuple[int, ...], axis: tuple[int, ...], keepdims: bool) -> tu
 
 
 def kept(g: Any, x: Any, axis: tuple[int, ...]) -> Any:
-    """g with the axes over which x was reduced back, of length 1."""
+    """g with the axes over which x was reduced back, of length 1; one number fits as it is."""
+    if not g.shape:
+        return g
     shape = reduced(x.shape, axis, True)
     return g if tuple(g.shape) == shape else g.reshape(shape)
 

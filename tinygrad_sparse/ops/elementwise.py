@@ -49,6 +49,7 @@ def subtract(x: Array, y: Array) -> Array:
     vjp=(lambda g, out, x, y: g * y, lambda g, out, x, y: g * x),
     methods=("__mul__",),
     reflected="__rmul__",
+    same=lambda x: square(x),
 )
 def multiply(x: Array, y: Array) -> Array:
     """x · y elementwise; operands broadcast."""
@@ -75,7 +76,16 @@ def positive(x: Array) -> Array:
     """+x."""
 
 
-@primitive(ufunc="square", rows=elementwise, vjp=(lambda g, out, x: g * (x + x),))
+@primitive(
+    kernel="twice_product",
+    rows=elementwise,
+    vjp=(lambda h, out, g, x: _twice_product(h, x), lambda h, out, g, x: _twice_product(h, g)),
+)
+def _twice_product(g: Array, x: Array) -> Array:
+    """2·g·x: the cotangent of a square."""
+
+
+@primitive(ufunc="square", rows=elementwise, vjp=(lambda g, out, x: _twice_product(g, x),))
 def square(x: Array) -> Array:
     """x²."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -16,7 +17,7 @@ from tinygrad_sparse.errors import (
     explain,
 )
 from tinygrad_sparse.gradstore import GradStore
-from tinygrad_sparse.slices import finer, is_sparse, touched
+from tinygrad_sparse.slices import finer, is_sparse, parts_of, touched
 from tinygrad_sparse.tensor import HABITS, Tensor, moving_rows, pending_of, unwrap
 
 from .rule import Rule
@@ -40,7 +41,8 @@ class _Update(NamedTuple):
     state: State
     rows: Any
     places: Any
-    new: list[Any]
+    new: list[Any]  # empty where the formula is applied in place
+    write: Callable[[], None]
     carry: Any  # the step as History wants it, under the exact meaning
     counts: Any
     memory: Any
@@ -77,6 +79,7 @@ class Optimizer:
         self.groups: list[dict[str, Any]] = []
         self._home: dict[int, tuple[Tensor, dict[str, Any]]] = {}
         self._states: dict[int, State] = {}
+        self._arrays: set[int] = set()  # ids of the parameters' arrays
         self.calls = 0  # steps taken: what schedules go by
         for entry in _as_groups(type(self).__name__, params):
             self.add_group(entry)
@@ -113,6 +116,7 @@ class Optimizer:
                 raise TapeError(explain(name, "each parameter once", f"{p.name} twice"))
         self.groups.append(group)
         self._home.update({p.id: (p, group) for p in group["params"]})
+        self._arrays.update(id(p._array()) for p in group["params"])
 
     def _translated(self, entry: dict[str, Any]) -> dict[str, Any]:
         """A group's settings under the names that formulas use."""
@@ -148,7 +152,7 @@ class Optimizer:
             )  # fmt: skip
         with moving_rows:
             updates = [
-                self._plan(*self._home[id], grads.get_by_id(id))
+                self._plan(*self._home[id], grads.get_by_id(id), error_if_nonfinite)
                 for id in grads.get_ids()
                 if id in self._home
             ]
@@ -159,7 +163,7 @@ class Optimizer:
             for update in updates:
                 self._commit(update)
 
-    def _plan(self, p: Tensor, group: dict[str, Any], g: Any) -> _Update:
+    def _plan(self, p: Tensor, group: dict[str, Any], g: Any, look: bool = False) -> _Update:
         """What a step would write. What it does do, settling rows, changes no value."""
         settings = self._settings(group)
         sparse = is_sparse(g)
@@ -173,8 +177,12 @@ class Optimizer:
                 state.settle(...)
                 state.refine(g.lead)
             g = finer(g, state.lead)
-        rows, values = touched(g)
+        # Where nobody looks at the new rows, repeats are summed where they are applied.
+        in_place = state.in_place() and not look and settings["count"] != "row"
+        rows, values = parts_of(g) if in_place else touched(g)
         values = unwrap(values)
+        if in_place and id(_owner(values)) in self._arrays:
+            values = values.copy()  # a gradient that is some parameter's values, which will change
         if rows is ...:
             values = values.reshape(state.flat.shape)
         if settings["maximize"]:
@@ -201,9 +209,14 @@ class Optimizer:
                 hyper["step"] = counts.reshape(shape).astype(np.float64)
         if p._version != state.version and settings["master"]:
             state.read_again()
-        new = state.new_rows(places, rows, values, hyper, settings["average"])
-        self._check_shapes(state, values, new)
-        return _Update(p, state, rows, places, new, carry, counts, memory)
+        new: list[Any] = []
+        if in_place:
+            write = state.plan(rows, values, hyper)
+        else:
+            new = state.new_rows(places, rows, values, hyper, settings["average"])
+            self._check_shapes(state, values, new)
+            write = partial(state.write, places, rows, new)
+        return _Update(p, state, rows, places, new, write, carry, counts, memory)
 
     def _state(self, p: Tensor, settings: dict[str, Any], sparse: bool) -> State:
         rule = self._choose(settings)
@@ -305,7 +318,7 @@ class Optimizer:
 
     def _commit(self, update: _Update) -> None:
         p, state = update.p, update.state
-        state.write(update.places, update.rows, update.new)
+        update.write()
         state.steps += 1
         state.memory = update.memory
         if update.counts is not None:
@@ -410,6 +423,13 @@ class Optimizer:
             self._states, self.calls = states, int(state["calls"])
             for id, loaded in states.items():
                 loaded.version = self._home[id][0]._version
+
+
+def _owner(x: Any) -> Any:
+    """The array whose memory a view shows."""
+    while getattr(x, "base", None) is not None:
+        x = x.base
+    return x
 
 
 def _as_groups(name: str, params: Any) -> list[dict[str, Any]]:

@@ -32,8 +32,7 @@ class Rule(NamedTuple):
         if self.prepare is not None:
             more, memory = self.prepare(memory, **known)
             known.update(more)
-        hyper = {name: known[name] for name in self.names}
-        return {k: int(v) if isinstance(v, bool) else v for k, v in hyper.items()}, memory
+        return {name: _plain(known[name]) for name in self.names}, memory
 
     def at_rest(self, hyper: Mapping[str, Any]) -> np.ndarray:
         """The formula with a zero gradient, on unit vectors: column j is where (p, *slots)[j] goes.
@@ -44,6 +43,12 @@ class Rule(NamedTuple):
         p, *slots = np.eye(size)
         with np.errstate(all="ignore"):
             return np.array(self.formula(p, np.zeros(size), *slots, **hyper))
+
+
+def _plain(x: Any) -> Any:
+    """A setting as the formula gets it: Python's number, which never widens a table's dtype."""
+    number = x.item() if getattr(x, "ndim", None) == 0 else x
+    return int(number) if isinstance(number, bool) else number
 
 
 def rule(

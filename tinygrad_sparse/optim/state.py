@@ -9,6 +9,7 @@ parameter: no reference cycle.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -176,6 +177,16 @@ class State:
             mean = self._take(self.slots[own], places)
             new.append(average * mean + (1.0 - average) * new[0])
         return [*new, new[0]] if master else new
+
+    def in_place(self) -> bool:
+        """Whether a step is the formula and nothing else, on rows that lie where the slots' do."""
+        plain = not self.averaged and "master" not in self.names
+        return plain and self.index is None and self.flat.dtype == self.wide
+
+    def plan(self, rows: Any, g: Array, hyper: dict[str, Any]) -> Callable[[], None]:
+        """A step that only has to be written, by calling the answer; rows may repeat."""
+        plan = adapter_of(self.array).plan_update
+        return plan(self.rule.formula, rows, g, self.flat, self.slots, hyper)
 
     def read_again(self) -> None:
         """The parameter was set by hand: that is what counts, not the master copy of before."""
