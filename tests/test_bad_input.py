@@ -204,7 +204,8 @@ CALLS = {
                          "parameter: expected a float array (float16, float32, float64), got "
                          "object (2,). Hint: convert it: array.astype(float)."),
     "ragged parameter": (lambda W: ts.parameter([[1.0], [2.0, 3.0]]), DtypeError,
-                         "parameter: expected an array, got [[1.0], [2.0, 3.0]]."),
+                         "parameter: expected real numbers, arrays or Tensors, got [[1.0], [2.0, "
+                         "3.0]]."),
     "no parameter": (lambda W: ts.parameter(None), DtypeError,
                      "parameter: expected a float array (float16, float32, float64), got object "
                      "(). Hint: convert it: array.astype(float)."),

@@ -14,7 +14,7 @@ import pytest
 PACKAGE = "tinygrad_sparse"
 SOURCE = Path(__file__).parents[1] / PACKAGE
 FLOORS = {
-    "errors": 0,
+    **dict.fromkeys(["errors", "habits"], 0),
     **dict.fromkeys(["backend", "shapes"], 1),
     "slices": 2,
     **dict.fromkeys(

@@ -14,12 +14,14 @@ from .backend import get_num_threads, set_num_threads
 from .errors import DensifyWarning
 from .functional import grad, hvp, jvp, value_and_grad
 from .gradstore import GradStore
+from .habits import pointing
 from .primitive import primitive
 from .rules import elementwise, reindexed, rowwise
 from .slices import IndexedSlices
 from .tape import Tape, no_grad
 from .tensor import Tensor, parameter, tensor
 
+__getattr__ = pointing(__name__, {"ts.ops": ops, "ts.nn": nn, "ts.optim": optim})
 __version__ = "0.1.0"
 
 __all__ = [

@@ -142,6 +142,7 @@ def reverse(
             if g is None:
                 continue
             op, out, args, parents, static, line = entries[node]
+            c, k = g, -1
             if not keep:
                 entries[node] = None
             if create_graph:
@@ -156,7 +157,6 @@ def reverse(
                 continue
             # `pull` for a dense g, written out: this is the hot path.
             vjps, n = op.vjp, len(args)
-            k = -1
             for parent in parents:
                 k += 1
                 if parent and (vjp := vjps[k]) is not None:
@@ -188,7 +188,8 @@ def reverse(
             if isinstance(error, AttributeError) and not hasattr(c, "shape"):
                 fit(op, k, c, args[k], out)  # raises: it says which rule gave something shapeless
             got = ", ".join(describe(a) for a in args)
-            error.add_note(f"in the VJP of {op.name}, argument {k}; its arguments: {got}")
+            which = f", argument {k}" if k >= 0 else ""  # rows are pulled through all at once
+            error.add_note(f"in the VJP of {op.name}{which}; its arguments: {got}")
         raise
 
 

@@ -5,21 +5,22 @@ May import everything on its floor and below. They compose with themselves and w
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import wraps
 from typing import Any
 
 import numpy as np
 
-from tinygrad_sparse.backend import Array, adapter_of, describe
+from tinygrad_sparse.backend import Array, adapter_of, as_array, describe
 from tinygrad_sparse.backward import as_seed, check_call, run
 from tinygrad_sparse.errors import ShapeError, explain
 from tinygrad_sparse.primitive import primitive
 from tinygrad_sparse.rules import elementwise
+from tinygrad_sparse.shapes import whole_numbers
 from tinygrad_sparse.slices import Gradient, inner, sealed
 from tinygrad_sparse.tape import Tape, state
-from tinygrad_sparse.tensor import Tensor, parameter, recorded, unwrap
+from tinygrad_sparse.tensor import Tensor, constant, parameter, recorded, unwrap
 
 
 @primitive(rows=elementwise, vjp=(lambda g, out, x: g,))
@@ -54,7 +55,9 @@ def value_and_grad(
     >>> value.item(), g
     (5.0, array([2., 4.]))
     """
-    numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+    wanted = "positions of arguments: a whole number, or several"
+    numbers = whole_numbers("grad", wanted, argnums)
+    one = not isinstance(argnums, Sequence)
 
     @wraps(f)
     def both(*args: Any, **kwargs: Any) -> tuple[Tensor, Any]:
@@ -75,14 +78,20 @@ def value_and_grad(
             seed = as_seed(value, None, create_graph=nested)
             cotangents = run(tape, value._node, max(nodes), seed, nested, keep=nested)
         grads = tuple(
-            cotangents[node] if node in cotangents else adapter_of(x._data).xp.zeros_like(x._data)
-            for node, x in zip(nodes, (inputs[i] for i in numbers), strict=True)
+            cotangents[node] if node in cotangents else _zeros_like(inputs[i], nested)
+            for node, i in zip(nodes, numbers, strict=True)
         )
         if not nested:
             value, grads = value.detach(), tuple(sealed(g) for g in grads)
-        return value, grads[0] if isinstance(argnums, int) else grads
+        return value, grads[0] if one else grads
 
     return both
+
+
+def _zeros_like(x: Tensor, nested: bool) -> Any:
+    """The gradient by what the result does not depend on."""
+    zeros = adapter_of(x._data).xp.zeros_like(x._data)
+    return constant(zeros) if nested else zeros
 
 
 def _check_scalar(f: Callable[..., Tensor], loss: Any) -> None:
@@ -119,6 +128,7 @@ def hvp(f: Callable[..., Tensor], x: Any, v: Any) -> Any:
     >>> hvp(lambda x: (x**3).sum(), np.array([1.0, 2.0]), np.array([1.0, 1.0]))
     array([ 6., 12.])
     """
+    v = as_array("hvp", v)
     return grad(lambda y: inner(grad(f)(y), v))(x)
 
 
@@ -134,6 +144,13 @@ def jvp(
     >>> slope
     array([1., 0.])
     """
+    if not isinstance(primals, Sequence) or not isinstance(tangents, Sequence):
+        got = f"{type(primals).__name__} and {type(tangents).__name__}"
+        raise ShapeError(explain("jvp", "tuples of primals and of tangents", got))
+    if len(primals) != len(tangents):
+        got = f"{len(tangents)} for {len(primals)}"
+        raise ShapeError(explain("jvp", "a tangent for each primal", got))
+    tangents = tuple(as_array("jvp", t) for t in tangents)
     value = f(*primals)
 
     def pulled(u: Tensor) -> Any:

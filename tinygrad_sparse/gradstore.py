@@ -154,7 +154,10 @@ class GradStore:
 
     @staticmethod
     def _flat(g: Gradient) -> np.ndarray:
-        values = unwrap(touched(g)[1])
+        values = touched(g)[1]
+        if type(values) is Tensor:
+            values._refuse_to_leave("GradStore.norm")
+            values = unwrap(values)
         return adapter_of(values).to_host(values).astype(np.float64).ravel()
 
     def __repr__(self) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tinygrad_sparse.backend import Array, adapter_of, adapter_of_all, describe, row_ids
+from tinygrad_sparse.backend import Array, adapter_of, adapter_of_all, as_array, describe, row_ids
 from tinygrad_sparse.errors import ShapeError, SparsityError, explain
 from tinygrad_sparse.shapes import whole_numbers
 
@@ -43,7 +43,7 @@ class IndexedSlices:
             raise ShapeError(
                 explain("IndexedSlices", f"1 <= lead <= {len(shape)} for shape {shape}", str(lead))
             )
-        values = np.asarray(values) if isinstance(values, (list, tuple, np.generic)) else values
+        values = as_array("IndexedSlices", values, "fiub")
         indices = row_ids(
             "IndexedSlices", indices, math.prod(shape[:lead]), f", dense shape {shape}"
         )

@@ -11,6 +11,7 @@ import sys
 import threading
 import warnings
 from collections import Counter
+from contextlib import ContextDecorator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -61,6 +62,9 @@ class Tape:
     (SparsityError). Whatever it is, `densified` lists each one. With ``persistent=True``
     `backward` may be called again; otherwise the saved values are freed on the way. With
     ``profile=True`` it keeps figures for `report`.
+
+    Values are kept as they are, not copied: an array that an op was given must not be written to
+    before `backward`. Row ids are copied, for batches of ids are often filled into one array.
 
     >>> import numpy as np, tinygrad_sparse as ts
     >>> W = ts.parameter(np.ones((5, 2)))
@@ -205,8 +209,8 @@ class Tape:
 _warned: set[tuple[str, int]] = set()  # lines that were warned about: said once, not every step
 
 
-class no_grad:
-    """Pauses recording on this thread: ``with ts.no_grad(): ...``.
+class no_grad(ContextDecorator):
+    """Pauses recording on this thread: ``with ts.no_grad(): ...``, or ``@ts.no_grad()``.
 
     >>> import numpy as np, tinygrad_sparse as ts
     >>> W = ts.parameter(np.ones(3))
@@ -224,4 +228,6 @@ class no_grad:
         state.tape = None
 
     def __exit__(self, *error: object) -> None:
-        state.tape = self._outer.pop()
+        tape = self._outer.pop()
+        # closed meanwhile, if this block is left late: a generator's, say
+        state.tape = tape if tape is not None and tape._outer is not None else None

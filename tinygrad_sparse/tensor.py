@@ -15,8 +15,16 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol, final
 
 import numpy as np
 
-from tinygrad_sparse.backend import Array, adapter_for, adapter_of, adapter_of_type, describe
+from tinygrad_sparse.backend import (
+    Array,
+    adapter_for,
+    adapter_of,
+    adapter_of_type,
+    as_host_array,
+    describe,
+)
 from tinygrad_sparse.errors import DtypeError, ShapeError, TapeError, explain
+from tinygrad_sparse.habits import HABITS as HABITS
 
 from . import tape as _tape
 
@@ -40,29 +48,6 @@ _next_id = itertools.count(1).__next__
 # Held by whoever moves rows of a parameter: a step of an optimizer, and a reader that settles rows.
 # One for all: two optimizers may share a table, and a read settles the rows of either.
 moving_rows = threading.RLock()
-
-# What people who come from other libraries reach for, and what to write here instead.
-HABITS = {
-    "grad": "gradients are returned, not stored: grads = tape.backward(loss), then grads[x]",
-    "zero_grad": "nothing is accumulated on tensors, so there is nothing to zero: drop this call",
-    "cuda": "write x.to('cuda')",
-    "cpu": "write x.to('cpu')",
-    "requires_grad_": "a trainable tensor is made with ts.parameter(array)",
-    "retain_grad": "ts.grad differentiates by any argument of a function",
-    "clone": "arrays are never changed in place by an op, so no clone is needed",
-    "view": "write x.reshape(...)",
-    "permute": "write x.transpose(...)",
-    "unsqueeze": "write x[..., None] or ops.expand_dims(x, axis)",
-    "numel": "write x.size",
-    "tolist": "write x.numpy().tolist()",
-    "gather": "write ops.take_along_axis(x, indices, axis)",
-    "index_select": "write ops.take(x, ids, axis)",
-    "index_add_": "write ops.index_add(x, index, values), which is a new tensor",
-    "index_put_": "write ops.index_set(x, index, values), which is a new tensor",
-    "scatter_add_": "write ops.index_add(x, index, values), which is a new tensor",
-    "masked_fill": "write ops.where(mask, value, x)",
-    "chunk": "write ops.array_split(x, parts, axis)",
-}
 
 # Ufuncs that NumPy calls for its operators, with the Tensor methods for (array op Tensor) and back.
 _OPERATORS = {
@@ -142,6 +127,9 @@ class Tensor:
         def __abs__(self) -> Tensor: ...
         def __getitem__(self, index: Any) -> Tensor: ...
 
+    def __init_subclass__(cls) -> None:
+        raise TypeError("Tensor is final: a parameter is a Tensor, and so is what an op computes")
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         raise TypeError(
             "Tensor: write ts.tensor(array) for a constant, ts.parameter(array) to train"
@@ -218,10 +206,11 @@ class Tensor:
     def detach(self) -> Tensor:
         """The values as a constant, cut off from the record.
 
-        A parameter is copied, since an optimizer writes to it in place: cut off the rows you need,
-        ``W[ids].detach()``, rather than the table.
+        A parameter is copied, since an optimizer writes to it in place, and so is what may be a
+        view of one: cut off the rows you need, ``W[ids].detach()``, rather than the table.
         """
-        return constant(self._data.copy() if self._node < 0 else self._data)
+        shared = self._node < 0 or self._data.base is not None
+        return constant(self._data.copy() if shared else self._data)
 
     def to(self, device: str) -> Tensor:
         """This tensor on another device; itself if it is there already."""
@@ -473,9 +462,7 @@ def tensor(array: Any, *, device: str = "cpu") -> Tensor:
     >>> tensor([1.0, 2.0]).shape
     (2,)
     """
-    if type(array) is Tensor:
-        return array.detach().to(device)
-    return constant(_own(array, "tensor", "fiub", device))
+    return constant(_own(unwrap(array), "tensor", "fiub", device))
 
 
 def parameter(array: Any, *, name: str | None = None, device: str = "cpu") -> Tensor:
@@ -496,10 +483,7 @@ def parameter(array: Any, *, name: str | None = None, device: str = "cpu") -> Te
 
 def _own(array: Any, op: str, kinds: str, device: str) -> Array:
     """A native, contiguous copy of `array` that only we can write to."""
-    try:
-        source = np.asarray(array)
-    except ValueError as error:  # lists of different lengths
-        raise DtypeError(explain(op, "an array", repr(array))) from error
+    source = as_host_array(op, array)
     if source.dtype.kind not in kinds or source.dtype.itemsize > 8:
         wanted = "a float array (float16, float32, float64)" if kinds == "f" else "real numbers"
         raise DtypeError(

@@ -4,6 +4,7 @@ import numpy as np
 
 from tinygrad_sparse import ops
 from tinygrad_sparse.functional import identity
+from tinygrad_sparse.ops.elementwise import _twice_product
 from tinygrad_sparse.testing import Case, integers, normal, uniform
 
 POSITIVE = {"low": 0.5, "high": 2.0}
@@ -48,6 +49,7 @@ CASES = [
     unary(ops.positive),
     unary(ops.absolute),
     unary(ops.square),
+    Case(_twice_product, [normal(5, 3), normal(5, 3)], commutes=(0, 1)),
     unary(ops.reciprocal, uniform(5, 3, **POSITIVE)),
     unary(ops.sqrt, uniform(5, 3, **POSITIVE)),
     unary(ops.cbrt, uniform(5, 3, low=-2.0, high=-0.5)),

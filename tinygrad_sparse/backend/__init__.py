@@ -81,6 +81,17 @@ def adapter_of_all(arrays: Sequence[Array]) -> Any:
     return next((a for a in adapters if a.records), adapters[0])
 
 
+def as_host_array(op: str, x: Any) -> np.ndarray:
+    """`x`, which is no array of ours, as NumPy's. What a mask hides must not be computed with."""
+    if isinstance(x, np.ma.MaskedArray):
+        hint = "x.filled(value) has numbers everywhere, ops.where(mask, x, y) chooses"
+        raise DtypeError(explain(op, "an array without a mask", type(x).__name__, hint))
+    try:
+        return np.asarray(x)
+    except ValueError as error:  # lists of different lengths
+        raise DtypeError(explain(op, "real numbers, arrays or Tensors", repr(x))) from error
+
+
 def as_operand(op: str, x: Any, kinds: str = "fiub") -> Array:
     """`x` as something an op can compute with: scalars stay scalars, lists become arrays.
 
@@ -89,10 +100,7 @@ def as_operand(op: str, x: Any, kinds: str = "fiub") -> Array:
     """
     if type(x) in _SCALARS:
         return x
-    try:
-        array = np.asarray(x) if type(x) not in _ADAPTERS else x
-    except ValueError as error:  # lists of different lengths
-        raise DtypeError(explain(op, "real numbers, arrays or Tensors", repr(x))) from error
+    array = x if type(x) in _ADAPTERS else as_host_array(op, x)
     dtype = array.dtype
     if dtype.kind not in kinds:
         got = f"{type(x).__name__} ({dtype})"
@@ -144,8 +152,8 @@ def row_ids(op: str, ids: Any, size: int, context: str = "") -> Array:
     fresh = isinstance(ids, (list, tuple))
     if type(ids) not in _ADAPTERS:
         try:
-            ids = np.asarray(ids)
-        except ValueError as error:  # lists of different lengths
+            ids = as_host_array(op, ids)
+        except DtypeError as error:
             raise RowIndexError(explain(op, "integer ids", f"{ids!r}{context}")) from error
     if ids.dtype.kind not in "iu":
         if ids.size or ids.dtype != np.float64:  # NumPy makes [] float64; no id is lost in it

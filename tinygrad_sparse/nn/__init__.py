@@ -1,5 +1,8 @@
 """Modules and losses. Floor 5: may import floors 0 to 4, not `optim`."""
 
+from tinygrad_sparse import ops
+from tinygrad_sparse.habits import pointing
+
 from .distances import cosine_similarity, hinge, huber, l1, margin_ranking, mse, triplet
 from .dropout import Dropout, dropout
 from .embedding import Embedding, EmbeddingBag
@@ -12,6 +15,7 @@ from .sampled import nce, sampled_softmax
 from .sequential import Sequential
 from .soft_tree import PathPenalty, SoftTree
 
+__getattr__ = pointing(__name__, {"ts.ops": ops})
 __all__ = [
     "Dropout",
     "Embedding",

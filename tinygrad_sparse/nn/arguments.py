@@ -28,8 +28,8 @@ def together(op: str, *given: Any) -> list[Any]:
     arrays = [as_array(op, x) for x in given]
     floats = [x.dtype for x in arrays if type(x) is Tensor and x.dtype.kind == "f"]
     dtype = np.result_type(*floats or [arrays[0].dtype])
-    if dtype.kind != "f":
-        return arrays
+    if dtype.kind in "iub":
+        dtype = np.result_type(dtype, np.float64)  # unsigned differences would wrap
     return [
         x if x.dtype == dtype or (type(x) is Tensor and x.dtype.kind == "f") else x.astype(dtype)
         for x in arrays

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from tinygrad_sparse.errors import CheckpointError, TinygradSparseError, explain
-from tinygrad_sparse.tensor import HABITS, Tensor
+from tinygrad_sparse.habits import HABITS
+from tinygrad_sparse.tensor import Tensor
 
 
 class Module:

@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from tinygrad_sparse.backend import register
+from tinygrad_sparse.habits import pointing
 from tinygrad_sparse.tensor import Tensor
 
 from . import recorded, shape
@@ -65,5 +66,6 @@ for _module in MODULES:
     globals().update(_ops)
     __all__ += sorted(_ops)
 
+__getattr__ = pointing(__name__, {})
 Tensor.T = property(shape.transpose)  # type: ignore[attr-defined]
 register(Tensor, recorded)

@@ -14,14 +14,15 @@ from tinygrad_sparse.errors import TinygradSparseError, explain
 from tinygrad_sparse.primitive import primitive
 from tinygrad_sparse.rules import Kink, elementwise
 
-from .elementwise import clip, multiply, where
+from .elementwise import clip, minimum, multiply, where
 from .error_function import erf_of
+from .exponential import exp
 from .trigonometric import tanh
 
 
 @primitive(
     rows=elementwise,
-    vjp=(lambda g, out, x: where(x > 0, g, 0.0),),
+    vjp=(lambda g, out, x: where(x <= 0, 0.0, g),),  # not x > 0: NaN must arrive below
     methods=("relu",),
     kinks=(Kink((0.0,), (0.0,)),),
 )
@@ -42,7 +43,7 @@ def leaky_relu(xp: Any, x: Array, *, negative_slope: float = 0.01) -> Array:
 
 @primitive(
     rows=elementwise,
-    vjp=(lambda g, out, x, *, alpha=1.0: where(x > 0, g, g * (out + alpha)),),
+    vjp=(lambda g, out, x, *, alpha=1.0: where(x > 0, g, g * (alpha * exp(minimum(x, 0.0)))),),
     kinks=(Kink((0.0,), (1.0,)), Kink((0.0,), (2.0,), {"alpha": 2.0})),
 )
 def elu(xp: Any, x: Array, *, alpha: float = 1.0) -> Array:

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from tinygrad_sparse.backend import Array, as_array, describe, row_ids
-from tinygrad_sparse.errors import ShapeError, TinygradSparseError, explain
+from tinygrad_sparse.backend import Array, as_array, as_host_array, describe, row_ids
+from tinygrad_sparse.errors import RowIndexError, ShapeError, TinygradSparseError, explain
 from tinygrad_sparse.tensor import unwrap
 
 from .elementwise import where
@@ -95,9 +95,14 @@ def embedding_bag(
 def _bags(op: str, ids: Any, offsets: Any) -> tuple[Any, Array, int]:
     """All ids in one row, the bag that each is in, and the number of bags."""
     if offsets is None and isinstance(ids, (list, tuple)) and not _is_flat(ids):
-        lengths = np.array([len(bag) for bag in ids], dtype=np.int64)
-        parts = [np.asarray(bag) for bag in ids if len(bag)]
-        joined = np.concatenate(parts) if parts else np.zeros(0, np.int64)
+        parts = [as_host_array(op, bag) for bag in ids]
+        odd = [p for p in parts if not _are_ids(p)]
+        if odd:
+            got = f"a bag that is {describe(odd[0])}"
+            raise RowIndexError(explain(op, "bags of integer ids", got))
+        lengths = np.array([len(p) for p in parts], dtype=np.int64)
+        full = [p.astype(np.int64) for p in parts if p.size]  # uint64 beside int64 makes floats
+        joined = np.concatenate(full) if full else np.zeros(0, np.int64)
         return joined, np.repeat(np.arange(len(ids)), lengths), len(ids)
     flat: Any = np.asarray(unwrap(ids))
     if offsets is None:
@@ -106,8 +111,9 @@ def _bags(op: str, ids: Any, offsets: Any) -> tuple[Any, Array, int]:
             raise ShapeError(explain(op, "ids (b, m), or a list of lists", describe(flat), hint))
         count, each = flat.shape
         return flat.reshape(-1), np.repeat(np.arange(count), each), count
-    starts = row_ids(op, unwrap(offsets), flat.size + 1)
-    ascending = starts.ndim == 1 and (not starts.size or starts[0] == 0)
+    given: Any = as_host_array(op, unwrap(offsets))
+    starts = row_ids(op, given, flat.size + 1)
+    ascending = starts.ndim == 1 and (not starts.size or (starts[0] == 0 and given.min() >= 0))
     if flat.ndim != 1 or not ascending or (starts[1:] < starts[:-1]).any():
         wanted = "ids (n,) and ascending offsets (b,) that begin with 0"
         raise ShapeError(explain(op, wanted, f"ids {flat.shape} and offsets {starts}"))
@@ -115,6 +121,12 @@ def _bags(op: str, ids: Any, offsets: Any) -> tuple[Any, Array, int]:
     if flat.size and not starts.size:
         raise ShapeError(explain(op, "a bag for each id", f"{flat.size} ids and no offsets"))
     return flat, np.repeat(np.arange(len(starts)), lengths), len(starts)
+
+
+def _are_ids(bag: Array) -> bool:
+    if not bag.size:
+        return bag.ndim == 1
+    return bag.ndim == 1 and bag.dtype.kind in "iu" and int(bag.max()) < 2**63
 
 
 def _is_flat(ids: Sequence[Any]) -> bool:

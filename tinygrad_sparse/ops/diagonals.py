@@ -151,7 +151,8 @@ def _triangle(op: str, x: Any, k: int, lower: bool) -> Any:
     k = whole_number(op, "a whole number as k", k)
     n, m = x.shape[-2:]
     below = np.tri(n, m, k if lower else k - 1, dtype=bool)
-    return where(below, x, 0.0) if lower else where(below, 0.0, x)
+    zero: Any = 0.0 if x.dtype.kind == "f" else x.dtype.type(0)  # integers stay integers
+    return where(below, x, zero) if lower else where(below, zero, x)
 
 
 def tril(x: Any, k: int = 0) -> Any:

@@ -47,7 +47,8 @@ def _einsum_vjp(k: int) -> Any:
     def vjp(g: Any, out: Any, *args: Any, inputs: tuple[str, ...], output: str) -> Any:
         mine, shape = inputs[k], tuple(args[k].shape)
         others = inputs[:k] + inputs[k + 1 :]
-        sizes = _sizes(inputs, [tuple(a.shape) for a in args])
+        # g among them: of rows, it has several where an operand that they share has one
+        sizes = _sizes((output, *inputs), [tuple(a.shape) for a in (g, *args)])
         stretched = {a for a, n in zip(mine, shape, strict=True) if n != sizes[a]}
         reached = set(output).union(*others) - stretched
         target = "".join(a for a in mine if a in reached)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from tinygrad_sparse.backend import ANY, Array, as_array, as_operand
+from tinygrad_sparse.errors import DtypeError, explain
 from tinygrad_sparse.primitive import composite, primitive
 from tinygrad_sparse.rules import Kink, elementwise
 
@@ -150,9 +151,9 @@ def cbrt(x: Array) -> Array:
     """The real cube root; at 0 the cotangent is 0 if the upstream is 0, otherwise infinite."""
 
 
-def _won(g: Any, wins: Any, ties: Any) -> Any:
-    """g where an operand was chosen, half of it where both were."""
-    share = where(wins | ties, g, 0.0)
+def _won(g: Any, loses: Any, ties: Any) -> Any:
+    """g where an operand was chosen, half of it where both were; NaN was chosen over numbers."""
+    share = where(loses, 0.0, g)
     return where(ties, 0.5 * share, share)
 
 
@@ -160,8 +161,8 @@ def _won(g: Any, wins: Any, ties: Any) -> Any:
     ufunc="maximum",
     rows=elementwise,
     vjp=(
-        lambda g, out, x, y: _won(g, x > y, x == y),
-        lambda g, out, x, y: _won(g, y > x, x == y),
+        lambda g, out, x, y: _won(g, x < y, x == y),
+        lambda g, out, x, y: _won(g, y < x, x == y),
     ),
     kinks=(Kink((1.0, 1.0), (0.5, 0.5)),),
 )
@@ -173,8 +174,8 @@ def maximum(x: Array, y: Array) -> Array:
     ufunc="minimum",
     rows=elementwise,
     vjp=(
-        lambda g, out, x, y: _won(g, x < y, x == y),
-        lambda g, out, x, y: _won(g, y < x, x == y),
+        lambda g, out, x, y: _won(g, x > y, x == y),
+        lambda g, out, x, y: _won(g, y > x, x == y),
     ),
     kinks=(Kink((1.0, 1.0), (0.5, 0.5)),),
 )
@@ -246,9 +247,24 @@ def where(xp: Any, condition: Array, x: Array, y: Array) -> Array:
     return xp.where(condition, x, y)
 
 
-@primitive(rows=elementwise, vjp=(lambda g, out, x, *, dtype: g,), methods=("astype",))
+def _cast_canonical(x: Array, *, dtype: Any) -> tuple[tuple[Array], dict[str, Any]]:
+    kind = np.dtype(dtype)
+    if kind.kind not in "fiub" or kind.itemsize > 8:
+        raise DtypeError(explain("cast", "a dtype of real numbers, at most 64 bits", repr(dtype)))
+    return (x,), {"dtype": np.dtype(kind.char)}  # native
+
+
+@primitive(
+    rows=elementwise,
+    vjp=(lambda g, out, x, *, dtype: g,),
+    canonical=_cast_canonical,
+    methods=("astype",),
+)
 def cast(xp: Any, x: Array, *, dtype: Any) -> Array:
-    """x with another dtype; the cotangent is cast back. To an integer dtype, the path ends."""
+    """x with another dtype; the cotangent is cast back. To an integer dtype, the path ends.
+
+    Raises DtypeError for what is no dtype of real numbers.
+    """
     return xp.asarray(x).astype(dtype)
 
 

@@ -147,7 +147,11 @@ def std(xp: Any, x: Array, *, axis: Any = None, ddof: float = 0, keepdims: bool 
 
 
 def _extremum_vjp(g: Any, out: Any, x: Any, *, axis: tuple[int, ...], keepdims: bool) -> Any:
-    here = x == kept(out, x, axis)
+    top = kept(out, x, axis)
+    here = x == top
+    lost = top != top
+    if lost.any():  # NaN was chosen over numbers
+        here = here | ((x != x) & lost)
     # counted in float64: a float16 count overflows at 65,504 ties, and then nothing would arrive
     count = np.maximum(here.sum(axis=axis, keepdims=True), 1)
     return where(here, kept(g, x, axis) * (1.0 / count).astype(x.dtype), 0.0)

@@ -19,6 +19,7 @@ from tinygrad_sparse.rules import Kink, RowRule, members, reindexed
 from tinygrad_sparse.slices import IndexedSlices, rows_of
 from tinygrad_sparse.tensor import unwrap
 
+from .axes import narrow
 from .elementwise import where
 from .rows import _scatter_rows, _take
 from .shape import reshape
@@ -78,9 +79,9 @@ def _mean_vjp(g: Any, out: Any, x: Any, ids: Array, *, size: int) -> Any:
 
 @primitive(rows=_by_segment(_mean_vjp), vjp=(_mean_vjp, None))
 def _segment_mean(xp: Any, x: Array, ids: Array, *, size: int) -> Array:
-    wide = widened(x)
+    wide = widened(x) if x.dtype.kind == "f" else x.astype(np.float64)
     total = adapter_of(x).scatter_rows(ids, wide, size)
-    return (total / _per_row(_counts(ids, size), total).astype(wide.dtype)).astype(x.dtype)
+    return narrow(total / _per_row(_counts(ids, size), total).astype(wide.dtype), x)
 
 
 def segment_mean(x: Any, ids: Any, num_segments: int) -> Any:

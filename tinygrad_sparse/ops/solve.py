@@ -237,8 +237,9 @@ def slogdet(x: Any) -> Any:
     Where `det` would overflow, sign · e**logabsdet does not. No gradient flows to the sign. At a
     singular matrix they are 0 and -inf; its gradient raises LinAlgError, unless nothing is asked.
     """
+    x = as_array("slogdet", x)
     logabsdet = _logabsdet(x)
-    data = as_array("slogdet", unwrap(x))
+    data = unwrap(x)
     sign = adapter_of(data).xp.linalg.slogdet(data.astype(float, copy=False))[0]
     sign = sign.astype(logabsdet.dtype)
     return _Slogdet(tensor(sign) if type(logabsdet) is Tensor else sign, logabsdet)

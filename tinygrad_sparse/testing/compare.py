@@ -128,6 +128,7 @@ def compare(problem: Problem, options: Options) -> None:
         for check in checks:
             if bad := check.mismatch():
                 raise failure(bad, [c for c in checks if c is not check])
+    _check_linear(problem, checks, weights, rng)
     if problem.order == 1:
         for i in problem.wanted:
             _check_ids(problem, i, weighed.get(i))
@@ -233,6 +234,33 @@ class Check:
                 ),
                 "not analytic",
                 self.i,
+            )
+
+
+def _check_linear(
+    problem: Problem, checks: Sequence[Check], a: np.ndarray, rng: np.random.Generator
+) -> None:
+    """A VJP is linear in its cotangent: what |g| or a clipped g gives is right for some g only."""
+    b = rng.normal(size=a.shape).astype(a.dtype)
+    mixed = (-3.0 * a + 200.0 * b).astype(a.dtype)
+    pulled = [problem.pull(g) for g in (a, b, mixed)]
+    for check in checks:
+        first, second, both = (np.array(check.read(p.get(check.i))) for p in pulled)
+        expected = -3.0 * first + 200.0 * second
+        dtype, scale = problem.arrays[check.i].dtype.name, 200.0 * np.abs(second).max(initial=0.0)
+        off = ~(np.abs(both - expected) <= 200.0 * ATOL[dtype] + 10.0 * RTOL[dtype] * scale)
+        if np.isfinite(expected).all() and off.any():
+            k = int(np.argmax(off))
+            raise GradientError(
+                explain(
+                    f"{problem.name}: gradient of argument {check.i}",
+                    f"{expected[k]:.7g} for the cotangent 200 b - 3 a, as a VJP is linear",
+                    f"{both[k]:.7g}",
+                    "a rule may not look at the cotangent's size or sign: no abs, clip or where "
+                    "of g",
+                ),
+                "not linear",
+                check.i,
             )
 
 

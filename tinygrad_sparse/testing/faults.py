@@ -75,7 +75,7 @@ def planted_faults(case: Case, ops: Any = None) -> Iterator[Fault]:
     >>> from tinygrad_sparse import ops
     >>> from tinygrad_sparse.testing import integers, normal
     >>> [fault.kind for fault in planted_faults(Case(ops.add, [normal(3), integers(3, high=9)]))]
-    ['0.1 % too much', 'a flipped sign', 'a term added', 'an entry dropped']
+    ['0.1 % too much', 'a flipped sign', 'a term added', 'an entry dropped', 'the sign lost']
     """
     right = _gradients(case)
     for op, arity, shapes, tracked in _recorded(case):
@@ -119,6 +119,7 @@ def _faults(op: Primitive, k: int, arity: int, shapes: list[Any], case: Case) ->
         "a flipped sign": lambda g, out, *a, **s: -right(g, out, *a, **s),
         "a term added": lambda g, out, *a, **s: _with_one_more(right(g, out, *a, **s)),
         "an entry dropped": lambda g, out, *a, **s: _without_largest(right(g, out, *a, **s)),
+        "the sign lost": lambda g, out, *a, **s: right(abs(g), out, *a, **s),
         "the upstream passed on": lambda g, out, *a, **s: g,
     }
     for j, other in enumerate(vjps):
