@@ -16,6 +16,7 @@ from tinygrad_sparse.rules import Kink, elementwise
 
 from .elementwise import clip, multiply, where
 from .error_function import erf_of
+from .log1p_of import log1p_of
 from .trigonometric import tanh
 
 
@@ -60,13 +61,13 @@ def sigmoid(xp: Any, x: Array) -> Array:
 @primitive(rows=elementwise, vjp=(lambda g, out, x: g * sigmoid(x),), methods=("softplus",))
 def softplus(xp: Any, x: Array) -> Array:
     """log(1 + e**x), without overflow."""
-    return xp.maximum(x, 0.0) + xp.log1p(xp.exp(-xp.abs(x)))
+    return xp.maximum(x, 0.0) + log1p_of(xp, xp.exp(-xp.abs(x)))
 
 
 @primitive(rows=elementwise, vjp=(lambda g, out, x: g * sigmoid(-x),), methods=("log_sigmoid",))
 def log_sigmoid(xp: Any, x: Array) -> Array:
     """log(1 / (1 + e**-x)) = -softplus(-x), without overflow and with all digits."""
-    return xp.minimum(x, 0.0) - xp.log1p(xp.exp(-xp.abs(x)))
+    return xp.minimum(x, 0.0) - log1p_of(xp, xp.exp(-xp.abs(x)))
 
 
 def silu(x: Any) -> Any:
