@@ -137,6 +137,9 @@ def _train(commands: argparse._SubParsersAction) -> None:
     training = p.add_argument_group("the training").add_argument
     training("--epochs", type=count, help="how many times the text is read [%(default)s]")
     training("--batch", type=count, dest="centres", help="words a step [%(default)s]")
+    training(
+        "--workers", type=width, help="threads that share a step; as many as cores [%(default)s]"
+    )
     training("--lr", type=rate, help="learning rate; it falls evenly to 0 [%(default)s]")
     training("--clip", type=rate, help="no vector moves further in a step [%(default)s]")
     training("--seed", type=seed, help="same seed, same vectors, to the bit [%(default)s]")

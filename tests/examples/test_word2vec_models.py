@@ -225,7 +225,9 @@ def test_equal_seeds_repeat_to_the_bit():
     assert vectors[0] == vectors[1] != vectors[2]
 
 
-@pytest.mark.parametrize("settings", [{}, {"model": "cbow", "loss": "own", "parts": 20}], ids=str)
+@pytest.mark.parametrize(
+    "settings", [{}, {"workers": 2}, {"model": "cbow", "loss": "own", "parts": 20}], ids=str
+)
 @pytest.mark.parametrize("steps", [1, 38, 57])
 def test_stopped_and_resumed_is_the_same_to_the_bit(tmp_path, steps, settings):
     whole = tmp_path / "whole.npz"
@@ -241,6 +243,14 @@ def test_stopped_and_resumed_is_the_same_to_the_bit(tmp_path, steps, settings):
     with np.load(path) as a, np.load(whole) as b:
         assert a.files == b.files
         assert all(a[name].tobytes() == b[name].tobytes() for name in a.files)
+
+
+def test_workers_share_a_step():
+    (alone, mine), (shared, ours) = run(), run(workers=2)
+    assert mine.words == ours.words
+    assert np.mean(ours.losses[-5:]) == pytest.approx(np.mean(mine.losses[-5:]), abs=0.05)
+    assert run(workers=2)[0].inputs.vectors().tobytes() == shared.inputs.vectors().tobytes()
+    assert alone.inputs.vectors().shape == shared.inputs.vectors().shape
 
 
 def test_ctrl_c_asks_once_and_stops_dead_the_second_time():
