@@ -27,7 +27,7 @@ class Settings(NamedTuple):
     shortest: int = 3
     longest: int = 6
     epochs: int = 5
-    centres: int = 512  # a step, shared out among ...
+    centres: int = 1024  # a step, shared out among ...
     workers: int = 1
     lr: float = 0.05
     clip: float = 0.5  # no row moves further than this in a step

@@ -66,7 +66,7 @@ def batches(
     draw: Draw,
     *,
     window: int = 5,
-    centres: int = 512,
+    centres: int = 1024,
     epochs: int = 1,
     seed: int = 1,
     start: Place = START,
