@@ -65,10 +65,10 @@ def draw_map(
     t-SNE unless told: the first two principal components hold a few percent of what 100 dimensions
     say, so a map by PCA is one crowded ball. Colours are groups found in all dimensions.
     """
-    title = "words"
+    title = f"{len(words or [])} words"
     if words is None:
         words = [kv.words[i] for i in telling_words(kv.words)]
-        title = "most frequent words, stop words aside"
+        title = f"The {len(words)} most frequent words, stop words aside"
     if len(words) < 2:
         raise ValueError(f"a map needs at least 2 words, stop words aside; got {len(words)}")
     unit = unit_rows(kv[words])
@@ -83,7 +83,7 @@ def draw_map(
     figure = Figure(figsize=(12, 9), dpi=120, layout="constrained")
     canvas = FigureCanvasAgg(figure)
     axes = figure.add_subplot(xticks=[], yticks=[])
-    axes.set_title(f"{len(words)} {title} ({method} of their vectors)")
+    axes.set_title(f"{title} ({method} of their vectors)")
     axes.set(xlim=limits(places[:, 0]), ylim=limits(places[:, 1]))
     labels = [
         axes.text(x, y, word, ha="center", va="center", size=11, color=f"C{group}")
