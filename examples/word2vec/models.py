@@ -1,5 +1,6 @@
 """Skip-gram and CBOW (Mikolov et al., 2013a), on words or their parts, with one of four losses."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -10,8 +11,8 @@ from . import losses
 from .huffman import Tree
 from .inputs import Grams, Parts, Words
 from .losses import Task
-from .pairs import Batch, Draw, no_negatives
-from .vocabulary import NegativeSampler, Vocabulary
+from .pairs import Batch
+from .vocabulary import Draws, NegativeSampler, Vocabulary
 
 
 class Settings(NamedTuple):
@@ -104,12 +105,11 @@ class Model:
         sizes = batch.sizes if self.settings.model == "skipgram" else batch.sizes > 0
         return int(sizes.sum())
 
-    @property
-    def draw(self) -> Draw:
+    def draw(self, rng: np.random.Generator) -> Callable[[Batch], np.ndarray]:
         """How a batch gets its negatives."""
-        s, sampler = self.settings, self.sampler
+        s, draws = self.settings, Draws(self.sampler, rng)
         if s.loss == "shared":
-            return lambda rng, batch: sampler.draw(rng, (len(batch.ids), s.shared))
+            return lambda batch: draws.take((len(batch.ids), s.shared))
         if s.loss == "own":
-            return lambda rng, batch: sampler.draw(rng, (self.pairs(batch), s.negatives))
-        return no_negatives
+            return lambda batch: draws.take((self.pairs(batch), s.negatives))
+        return lambda batch: batch.negatives

@@ -19,12 +19,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .vocabulary import NegativeSampler, Text
+from .vocabulary import Text
 
 BLOCK = 100_000  # words made into batches at a time
 SPAN = 16  # centres in a row
 
-Draw = Callable[[np.random.Generator, "Batch"], np.ndarray]
+# From a block's random generator, what gives each of its batches its negatives.
+Draw = Callable[[np.random.Generator], Callable[["Batch"], np.ndarray]]
 NO_NEGATIVES = np.zeros(0, np.int64)
 
 
@@ -78,8 +79,9 @@ def batches(
         for number in range(start.block, len(parts)):
             rng = np.random.default_rng((seed, epoch, number))
             made = block_batches(part_of(text, *parts[order[number]]), keep, rng, window, centres)
+            drawn = draw(rng)
             for i, batch in enumerate(made):
-                negatives = draw(rng, batch)
+                negatives = drawn(batch)
                 if i >= start.batch:
                     yield batch._replace(negatives=negatives, after=Place(epoch, number, i + 1))
             start = Place(epoch, number + 1)
@@ -143,13 +145,3 @@ def reaches(bounds: np.ndarray, reach: np.ndarray) -> tuple[np.ndarray, np.ndarr
     left = np.minimum(reach, at - np.repeat(bounds[:-1], lengths))
     right = np.minimum(reach, np.repeat(bounds[1:], lengths) - 1 - at)
     return left.astype(np.int16), right.astype(np.int16)
-
-
-def no_negatives(rng: np.random.Generator, batch: Batch) -> np.ndarray:
-    """For losses that need none."""
-    return NO_NEGATIVES
-
-
-def shared(sampler: NegativeSampler, count: int) -> Draw:
-    """`count` words for all centres of a batch together."""
-    return lambda rng, batch: sampler.draw(rng, (count,))

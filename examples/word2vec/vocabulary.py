@@ -16,6 +16,7 @@ import numpy as np
 from .corpus import Sentence
 
 ROOM = 10_000_000  # different words that are counted at a time
+POOL = 1 << 16  # random words that are drawn at a time
 PART = 1 << 20  # ids that are kept in memory before they go to a file
 
 
@@ -107,12 +108,27 @@ class NegativeSampler:
         weights = np.cumsum(counts**power)
         self.cumulative = weights / weights[-1]
 
-    def draw(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
-        """An array of ids of this shape.
-
-        Drawn in ascending order, so that the search stays in the processor's cache, then shuffled.
-        """
-        drawn = np.sort(rng.random(math.prod(shape)))
+    def draw(self, rng: np.random.Generator, count: int) -> np.ndarray:
+        """So many ids."""
+        # Ascending, so that the search stays in the processor's cache however many words there are.
+        drawn = np.sort(rng.random(count))
         ids = np.searchsorted(self.cumulative, drawn, side="right")
         rng.shuffle(ids)
+        return ids
+
+
+class Draws:
+    """Ids from a sampler, drawn many at a time and handed out as they are asked for."""
+
+    def __init__(self, sampler: NegativeSampler, rng: np.random.Generator) -> None:
+        self.sampler, self.rng = sampler, rng
+        self.pool = np.zeros(0, np.int64)
+
+    def take(self, shape: tuple[int, ...]) -> np.ndarray:
+        """The next ids, in this shape."""
+        count = math.prod(shape)
+        if len(self.pool) < count:
+            more = self.sampler.draw(self.rng, max(POOL, count))
+            self.pool = np.concatenate([self.pool, more])
+        ids, self.pool = self.pool[:count], self.pool[count:]
         return ids.reshape(shape)

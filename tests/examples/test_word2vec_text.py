@@ -9,7 +9,7 @@ import pytest
 from toy_text import made_up_text
 
 from examples.word2vec import corpus, pairs, python_docs
-from examples.word2vec.vocabulary import NegativeSampler, Text, Vocabulary, keep_probability
+from examples.word2vec.vocabulary import Draws, NegativeSampler, Text, Vocabulary, keep_probability
 
 # ------------------------------------------------------------------------------ corpus
 
@@ -181,7 +181,7 @@ def test_subsampling_keeps_that_share_of_each_word():
 
 def test_negatives_follow_the_three_quarter_power():
     counts = np.array([10_000, 1_000, 100, 10])
-    drawn = NegativeSampler(counts).draw(np.random.default_rng(0), (500, 400))
+    drawn = Draws(NegativeSampler(counts), np.random.default_rng(0)).take((500, 400))
     assert drawn.shape == (500, 400)
     expected = counts**0.75 / (counts**0.75).sum()
     # Four standard deviations of a share of 200,000 draws.
@@ -212,6 +212,15 @@ def test_a_long_text_is_the_same_from_its_file(monkeypatch):
     stored = vocabulary.encode(sentences)
     assert isinstance(stored.ids, np.memmap)
     assert all(np.array_equal(a, b) for a, b in zip(whole, stored, strict=True))
+
+
+def test_draws_are_handed_out_without_a_gap(monkeypatch):
+    monkeypatch.setattr("examples.word2vec.vocabulary.POOL", 10)
+    sampler = NegativeSampler(np.ones(1000))
+    draws = Draws(sampler, np.random.default_rng(0))
+    parts = [draws.take(shape).ravel() for shape in [(3,), (2, 2), (0, 5), (3, 1)]]
+    assert np.concatenate(parts).tolist() == sampler.draw(np.random.default_rng(0), 10).tolist()
+    assert draws.take((7, 5)).shape == (7, 5)  # more than it draws at a time
 
 
 # ------------------------------------------------------------------------------- pairs
@@ -252,7 +261,7 @@ def batches(text: Text, keep: np.ndarray | None = None, **options) -> list[pairs
     """A run in which no word is thinned out."""
     words = int(text.ids.max(initial=0)) + 1
     sampler = NegativeSampler(np.ones(words))
-    draw = lambda rng, batch: sampler.draw(rng, (len(batch.ids), 6))
+    draw = lambda rng: lambda batch: sampler.draw(rng, len(batch.ids) * 6).reshape(-1, 6)
     return list(pairs.batches(text, np.ones(words) if keep is None else keep, draw, **options))
 
 
