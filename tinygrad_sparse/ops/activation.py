@@ -55,7 +55,10 @@ def elu(xp: Any, x: Array, *, alpha: float = 1.0) -> Array:
 def sigmoid(xp: Any, x: Array) -> Array:
     """1 / (1 + e**-x), without overflow at either end."""
     small = xp.exp(-xp.abs(x))
-    return xp.maximum(small, x >= 0) / (1.0 + small)
+    out = xp.maximum(small, x >= 0)
+    small += 1.0
+    out /= small
+    return out
 
 
 @primitive(rows=elementwise, vjp=(lambda g, out, x: g * sigmoid(x),), methods=("softplus",))

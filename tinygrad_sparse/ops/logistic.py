@@ -34,4 +34,6 @@ def logistic_loss(xp: Any, x: Array, y: Array, w: Array) -> Array:
     >>> logistic_loss(np.array([0.0, 1000.0, -1000.0]), np.array([1.0, 1.0, 1.0]), 2.0)
     array([1.38629436e+00, 0.00000000e+00, 2.00000000e+03])
     """
-    return w * (xp.maximum(x, 0.0) - y * x + log1p_of(xp, xp.exp(-xp.abs(x))))
+    loss = log1p_of(xp, xp.exp(-xp.abs(x)))
+    loss += xp.maximum(x, 0.0)
+    return w * (loss - y * x)
