@@ -14,18 +14,18 @@ import numpy as np
 
 import tinygrad_sparse as ts
 from benchmarks.timing import heading
-from examples.word2vec.corpus import python_docs
+from examples.word2vec.models import Model, Settings
 from examples.word2vec.pairs import batches
-from examples.word2vec.train import skip_gram_loss
-from examples.word2vec.vocabulary import NegativeSampler, Text, Vocabulary, keep_probability
+from examples.word2vec.python_docs import python_docs
+from examples.word2vec.vocabulary import Text, Vocabulary, keep_probability
 from tinygrad_sparse import optim
 
-DIM, PAIRS, NEGATIVES, SHARED, PARTS = 50, 512, 5, 64, 8
+DIM, CENTRES, PARTS = 50, 96, 8
 MEANINGS = ("lazy", "exact")
 
 
-def texts(words: int) -> tuple[Text, Text, np.ndarray]:
-    """Training text, held-out text, and the training counts of the words."""
+def texts(words: int) -> tuple[Text, Text, Vocabulary]:
+    """Training text, held-out text, and the words of the training text."""
     sentences, total = [], 0
     for sentence in python_docs():
         sentences.append(sentence)
@@ -34,27 +34,25 @@ def texts(words: int) -> tuple[Text, Text, np.ndarray]:
             break
     train = [s for i, s in enumerate(sentences) if i % 10]
     vocabulary = Vocabulary.build(train, 5)
-    return vocabulary.encode(train), vocabulary.encode(sentences[::10]), vocabulary.counts
+    return vocabulary.encode(train), vocabulary.encode(sentences[::10]), vocabulary
 
 
-def run(text: Text, held: Text, counts: np.ndarray, meaning: str, lr: float, seed: int) -> list:
+def run(
+    text: Text, held: Text, vocabulary: Vocabulary, meaning: str, lr: float, seed: int
+) -> list[float]:
     """The held-out loss a pair, after each part of one epoch."""
-    keep, sampler = keep_probability(counts, 1e-3), NegativeSampler(counts)
-    sizes = {"window": 5, "pairs": PAIRS, "shared": SHARED}
-    start = np.random.default_rng(seed).uniform(-0.5, 0.5, (len(counts), DIM)) / DIM
-    W = ts.parameter(start.astype(np.float32))
-    C = ts.parameter(np.zeros_like(start, np.float32))
-    opt = optim.Adam([W, C], lr=lr, sparse=meaning)
-    tests = list(islice(batches(held, keep, sampler, np.random.default_rng(0), **sizes), 60))
-    todo = list(batches(text, keep, sampler, np.random.default_rng(seed), **sizes))
+    keep = keep_probability(vocabulary.counts)
+    model = Model(vocabulary, Settings(dim=DIM, seed=seed))
+    opt = optim.Adam(model.parameters, lr=lr, sparse=meaning)
+    tests = list(islice(batches(held, keep, model.draw, centres=CENTRES, seed=0), 60))
+    todo = list(batches(text, keep, model.draw, centres=CENTRES, seed=seed))
     losses = []
     for part in np.array_split(np.arange(len(todo)), PARTS):
         for i in part:
             with ts.Tape(densify="raise") as tape:
-                loss = skip_gram_loss(W, C, todo[i], NEGATIVES) * (1.0 / todo[i].contexts.size)
+                loss = model.loss(todo[i]) * (1.0 / max(1, model.pairs(todo[i])))
             opt.step(tape.backward(loss))
-        total = sum(skip_gram_loss(W, C, b, NEGATIVES).item() for b in tests)
-        losses.append(total / sum(b.contexts.size for b in tests))
+        losses.append(sum(model.loss(b).item() for b in tests) / sum(map(model.pairs, tests)))
     return losses
 
 
@@ -65,14 +63,16 @@ def main() -> None:
     parser.add_argument("--words", type=int, default=300_000)
     parser.add_argument("--seeds", type=int, default=3)
     options = parser.parse_args()
-    text, held, counts = texts(options.words)
-    heading(f"Held-out skip-gram loss: {len(text.ids):,} words of {len(counts):,}, d = {DIM}")
+    text, held, vocabulary = texts(options.words)
+    heading(
+        f"Held-out skip-gram loss: {len(text.ids):,} words of {len(vocabulary.words):,}, d = {DIM}"
+    )
     print(f"{'lr':>8}{'lazy':>10}{'exact':>10}{'exact - lazy, mean and standard error':>42}")
     curves = {}
     for lr in (1e-3, 3e-3, 1e-2):
         for meaning in MEANINGS:
             seeds = range(options.seeds)
-            curves[lr, meaning] = [run(text, held, counts, meaning, lr, s) for s in seeds]
+            curves[lr, meaning] = [run(text, held, vocabulary, meaning, lr, s) for s in seeds]
         ends = {m: np.array(curves[lr, m])[:, -1] for m in MEANINGS}
         gap = ends["exact"] - ends["lazy"]
         error = gap.std(ddof=1) / len(gap) ** 0.5 if len(gap) > 1 else np.nan

@@ -11,10 +11,25 @@ from tqdm import trange
 import tinygrad_sparse as ts
 from tinygrad_sparse import optim
 
-from .word2vec.corpus import python_docs
-from .word2vec.pairs import windows
-from .word2vec.show import WORDS, neighbour_table
+from .word2vec.keyed_vectors import KeyedVectors
+from .word2vec.plots import WORDS, neighbour_table
+from .word2vec.python_docs import python_docs
 from .word2vec.vocabulary import Text, Vocabulary
+
+
+def windows(bounds: np.ndarray, reach: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """For each of n words, 2·max(reach) positions around it and which of them are its contexts.
+
+    Word i sees `reach[i]` words on each side, and never over a bound of its sentence.
+    """
+    lengths = np.diff(bounds)
+    first = np.repeat(bounds[:-1], lengths)[:, None]
+    end = np.repeat(bounds[1:], lengths)[:, None]
+    furthest = reach.max(initial=0)
+    offsets = np.concatenate([np.arange(-furthest, 0), np.arange(1, furthest + 1)])
+    positions = np.arange(len(reach))[:, None] + offsets
+    inside = (np.abs(offsets) <= reach[:, None]) & (positions >= first) & (positions < end)
+    return positions, inside
 
 
 def cooccurrences(text: Text, window: int = 5) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -54,4 +69,4 @@ if __name__ == "__main__":
     sentences = list(python_docs())
     vocabulary = Vocabulary.build(sentences)
     vectors, _ = train(vocabulary.encode(sentences), len(vocabulary.words))
-    print(neighbour_table(vocabulary, vectors, WORDS))
+    print(neighbour_table(KeyedVectors(vocabulary.words, vectors), WORDS))

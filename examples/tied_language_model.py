@@ -11,7 +11,7 @@ from tqdm import trange
 import tinygrad_sparse as ts
 from tinygrad_sparse import nn, ops, optim
 
-from .word2vec.corpus import python_docs
+from .word2vec.python_docs import python_docs
 from .word2vec.vocabulary import Text, Vocabulary
 
 ORDER = 3  # words that the next one is predicted from

@@ -15,15 +15,16 @@ from tqdm import tqdm, trange
 import tinygrad_sparse as ts
 from tinygrad_sparse import nn, optim
 
-from .word2vec import corpus
+from .word2vec.corpus import WORD
+from .word2vec.python_docs import docstrings, read_source, source_files
 
 
 def library() -> tuple[list[list[str]], np.ndarray, list[str]]:
     """Docstrings as words, the module that each is from, and the names of the modules."""
     texts, where, names, root = [], [], [], Path(sysconfig.get_path("stdlib"))
-    for path in tqdm(corpus.source_files(root), unit=" files"):
-        found = corpus.docstrings(corpus.read_source(path) or "")
-        words = [corpus.WORD.findall(text.lower())[:40] for text in found]
+    for path in tqdm(source_files(root), unit=" files"):
+        found = docstrings(read_source(path) or "")
+        words = [WORD.findall(text.lower())[:40] for text in found]
         if len(words) >= 10:
             texts, where = texts + words, where + [len(names)] * len(words)
             names.append(".".join(path.relative_to(root).with_suffix("").parts))

@@ -89,3 +89,27 @@ def test_row_clip_of_a_vector_caps_each_number():
     grads = ts.GradStore()
     grads[b] = np.array([3.0, -0.5])
     np.testing.assert_array_equal(optim.clip_grad_rows(grads, 1.0)[b], [1.0, -0.5])
+
+
+def test_a_recorded_gradient_is_clipped_on_record():
+    W = ts.parameter(np.array([[3.0, 4.0], [0.03, 0.04]]))
+    with ts.Tape() as tape:
+        grads = tape.backward((W[[0, 1]] ** 2).sum(), create_graph=True)
+        clipped = optim.clip_grad_rows(grads, 1.0)[W]
+        second = (clipped.values * np.array([[1.0, 0.0], [1.0, 0.0]])).sum()
+    # row 0 is w / |w|, row 1 is 2w
+    expected = [[16 / 125, -12 / 125], [2, 0]]
+    np.testing.assert_allclose(tape.backward(second)[W].to_dense(), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("shape", [(4,), (4, 3), (4, 2, 3), (0, 3), (4, 0)])
+def test_rows_of_any_shape_are_clipped_by_the_definition(shape):
+    g = np.random.default_rng(0).normal(size=shape)
+    W = ts.parameter(np.zeros(shape))
+    grads = ts.GradStore()
+    grads[W] = g
+    flat = g.reshape(len(g), -1) if g.size else g.reshape(len(g), 0)
+    lengths = np.sqrt((flat**2).sum(1)).reshape((-1,) + (1,) * (g.ndim - 1))
+    np.testing.assert_allclose(
+        optim.clip_grad_rows(grads, 0.5)[W], g * np.minimum(1, 0.5 / np.maximum(lengths, 1e-9))
+    )

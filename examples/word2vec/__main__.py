@@ -4,7 +4,8 @@ import sys
 import warnings
 
 try:
-    from .command import PROGRAM, main
+    from .command import main
+    from .options import PROGRAM
 except ModuleNotFoundError as error:
     sys.exit(f"word2vec: error: {error}. Hint: pip install 'tinygrad-sparse[examples]'")
 

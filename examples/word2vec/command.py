@@ -1,21 +1,28 @@
-"""The command: read a text, train, show what was learned; and the options of all that."""
+"""What each subcommand does; their options are in `options`."""
 
 import argparse
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from .corpus import Sentence, python_docs, read_text
-from .show import WORDS, draw_map, neighbour_table, telling_words
-from .train import Settings, train
-from .vocabulary import Vocabulary
+from . import evaluation, formats, store
+from .corpus import Sentence, read_text
+from .formats import FormatError
+from .keyed_vectors import KeyedVectors, UnknownWordError
+from .models import Model, Settings
+from .options import PROGRAM, parser
+from .plots import WORDS, draw_loss, draw_map, neighbour_table, telling_words
+from .python_docs import python_docs
+from .train import Run, train, until_interrupted
+from .vocabulary import Text, Vocabulary
 
-PROGRAM = "word2vec"
+INTERRUPTED = 130  # the exit code of a program that Ctrl-C ended
 
 
 class InputError(Exception):
@@ -26,113 +33,174 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code."""
     options = parser().parse_args(arguments)
     try:
-        run(options)
-    except InputError as error:
+        return COMMANDS[options.command](options) or 0
+    except (InputError, FormatError, UnknownWordError) as error:
         print(f"{PROGRAM}: error: {error}", file=sys.stderr)
-        return 2
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"{PROGRAM}: error: {where}{error.strerror or error}", file=sys.stderr)
+    return 2
+
+
+def run_train(options: argparse.Namespace) -> int:
+    """Read, train, save, show."""
+    saved_to = options.save or options.resume
+    for path in (saved_to, options.plot):
+        if path is not None and (path.is_dir() or not os.access(path.parent, os.W_OK)):
+            raise InputError(f"cannot write a file {path}")
+    prepare = resumed if options.resume else fresh
+    model, vocabulary, text, run, reading = prepare(options)
+
+    def save() -> None:
+        if saved_to is not None:
+            store.save(saved_to, model, vocabulary, run, reading)
+
+    begin, before = time.perf_counter(), run.words
+    with until_interrupted() as wanted:
+        train(model, vocabulary, text, run, wanted=wanted, epoch_done=save)
+        save()
+        stopped = not wanted()
+    speed = (run.words - before) / (time.perf_counter() - begin)
+    print(
+        f"{'stopped' if stopped else 'trained'} after {run.words:,} words, {speed:,.0f} words/s;"
+        f" loss a pair {np.mean(run.losses[-99:]):.3f}, at first {run.losses[0]:.3f}"
+    )
+    if stopped:
+        hint = f"; go on with --resume {saved_to}" if saved_to is not None else ", nothing is saved"
+        print(f"interrupted{hint}", file=sys.stderr)
+        return INTERRUPTED
+    kv = KeyedVectors(vocabulary.words, model.inputs.vectors())
+    print("\n" + neighbour_table(kv, options.words or (WORDS if options.corpus is None else [])))
+    if options.plot is not None:
+        draw(kv, run.losses, options.plot)
+    if saved_to is not None:
+        print(f"The vectors and the run: {saved_to}")
     return 0
 
 
-def run(options: argparse.Namespace) -> None:
-    """All the steps, in the order of the files beside this one."""
-    for path in (options.out, options.save):
-        if path is not None and (path.is_dir() or not os.access(path.parent, os.W_OK)):
-            raise InputError(f"cannot write a file {path}")
+Start = tuple[Model, Vocabulary, Text, Run, dict[str, Any]]
 
-    sentences = read(options.corpus)
-    vocabulary = Vocabulary.build(sentences, options.min_count)
-    text = vocabulary.encode(sentences)
-    print(
-        f"{sum(map(len, sentences)):,} words in {len(sentences):,} sentences;"
-        f" {len(vocabulary.words):,} different words occur {options.min_count} times or more"
-    )
-    if len(telling_words(vocabulary)) < 2:
+
+def fresh(options: argparse.Namespace) -> Start:
+    """A run from the beginning."""
+    reading = {name: getattr(options, name) for name in ("lines", "min_count", "max_words")}
+    sentences = reader(options.corpus, reading)
+    vocabulary = Vocabulary.build(sentences(), options.min_count, options.max_words)
+    if len(telling_words(vocabulary.words)) < 2:
         raise InputError(
-            f"fewer than 2 words, stop words left aside, occur {options.min_count} times or more."
+            f"fewer than 2 words, stop words left aside, occur {options.min_count} times or more"
+            f" in {options.corpus or 'the documentation of this Python'}."
             " Hint: give a longer text, or lower --min-count"
         )
-
-    settings = Settings(**{name: getattr(options, name) for name in Settings._fields})
-    begin = time.perf_counter()
-    vectors, losses = train(text, vocabulary.counts, settings)
-    seconds = time.perf_counter() - begin
-    if not losses:
+    text = vocabulary.encode(sentences())
+    if (np.diff(text.bounds) < 2).all():
         raise InputError("no sentence has two words to learn from. Hint: lower --min-count")
     print(
-        f"trained in {seconds:.1f} s, {settings.epochs * len(text.ids) / seconds:,.0f} words/s;"
-        f" loss per pair {np.mean(losses[-99:]):.3f}, at first {losses[0]:.3f}\n"
+        f"{len(text.ids):,} words in {len(text.bounds) - 1:,} sentences;"
+        f" {len(vocabulary.words):,} different words occur {options.min_count} times or more"
     )
-
-    print(neighbour_table(vocabulary, vectors, options.words))
-    draw_map(vocabulary, vectors, options.out, seed=settings.seed)
-    print(f"\nA map of the most frequent words: {options.out}")
-    if options.save is not None:
-        with open(options.save, "wb") as file:
-            np.savez(file, words=np.array(vocabulary.words), vectors=vectors)
-        print(f"All vectors: {options.save}")
+    settings = Settings(**{name: getattr(options, name) for name in Settings._fields})
+    return Model(vocabulary, settings), vocabulary, text, Run(), reading
 
 
-def read(corpus: Path | None) -> list[Sentence]:
-    """The sentences of a file, or of Python's documentation where none is given."""
+def resumed(options: argparse.Namespace) -> Start:
+    """A run from where it was saved, if the text is still the same."""
+    model, vocabulary, run, reading = store.load(options.resume)
+    text = vocabulary.encode(reader(options.corpus, reading)())
+    counts = np.bincount(text.ids, minlength=len(vocabulary.words))
+    if not np.array_equal(counts, vocabulary.counts):
+        raise InputError(
+            f"{options.resume} is a run on another text than {options.corpus or 'the default'}:"
+            f" {int(vocabulary.counts.sum()):,} words, here {len(text.ids):,}"
+        )
+    return model, vocabulary, text, run, reading
+
+
+def reader(corpus: Path | None, reading: dict[str, Any]) -> Callable[[], Iterator[Sentence]]:
+    """What reads the sentences, each time from the start."""
+    if corpus is None:
+        return python_docs
+    return partial(read_text, corpus, bool(reading["lines"]))
+
+
+def draw(kv: KeyedVectors, losses: Sequence[float], path: Path) -> None:
+    """Both pictures."""
+    draw_map(kv, path)
+    print(f"\nA map of the most frequent words: {path}")
+    of_loss = path.with_name(f"{path.stem}-loss{path.suffix}")
+    draw_loss(losses, of_loss)
+    print(f"The loss as it fell: {of_loss}")
+
+
+def run_neighbours(options: argparse.Namespace) -> None:
+    """A line for each word."""
+    print(neighbour_table(store.load_vectors(options.vectors), options.words, options.count))
+
+
+def run_analogy(options: argparse.Namespace) -> None:
+    """A line for each answer."""
+    kv = store.load_vectors(options.vectors)
+    answers = kv.most_similar([options.b, options.c], [options.a], options.count)
+    for word, cosine in answers:
+        print(f"{word} {cosine:.2f}")
+
+
+def run_evaluate(options: argparse.Namespace) -> None:
+    """A line for each test set, and what the vectors do not know."""
+    kv = store.load_vectors(options.vectors)
+    if not options.pairs and not options.analogies:
+        raise InputError("nothing to evaluate by. Hint: --pairs FILE or --analogies FILE")
     try:
-        sentences = list(python_docs() if corpus is None else read_text(corpus))
-    except OSError as error:
-        raise InputError(f"cannot read {corpus}: {error.strerror}") from error
-    if not sentences and corpus is None:
-        raise InputError("this Python comes without its sources. Hint: name a text, --corpus FILE")
-    if not sentences:
-        raise InputError(f"there is no word of the letters a to z in {corpus}")
-    return sentences
+        for path in options.pairs:
+            score = evaluation.word_pairs(kv, path)
+            print(f"{path.name}: rho {score.rho:.4f} on {score.used} of {score.total} pairs")
+            if score.unknown:
+                print(f"  not in the vocabulary: {', '.join(score.unknown)}")
+        for path in options.analogies:
+            show_analogies(path, evaluation.analogies(kv, path, options.among))
+    except ValueError as error:
+        raise InputError(str(error)) from error
 
 
-def parser() -> argparse.ArgumentParser:
-    """The options, their defaults and what they mean."""
-    p = argparse.ArgumentParser(
-        prog=PROGRAM,
-        description="Learn a vector for every word of a text, so that words which are used alike"
-        " point the same way. Then show the nearest neighbours of a few words, and a map.",
-        epilog="Numbers in brackets are what is taken when you do not say.",
-    )
-
-    text = p.add_argument_group("the text").add_argument
-    text("--corpus", type=Path, metavar="FILE", help="plain text in UTF-8 [this Python's own docs]")
-    text("--min-count", type=count, default=5, help="forget words that are rarer [%(default)s]")
-    text("--sample", type=share, help="thin out words above this share of the text [%(default)s]")
-
-    model = p.add_argument_group("the model").add_argument
-    model("--dim", type=count, help="numbers in the vector of a word [%(default)s]")
-    model("--window", type=count, help="contexts are this many words to each side [%(default)s]")
-    model("--negatives", type=count, help="weight of random words against a true one [%(default)s]")
-    model("--shared", type=count, help="random words a batch draws for its pairs [%(default)s]")
-
-    training = p.add_argument_group("the training").add_argument
-    training("--epochs", type=count, help="how many times the text is read [%(default)s]")
-    training("--batch", type=count, dest="pairs", help="(word, context) pairs a step [%(default)s]")
-    training("--lr", type=rate, help="learning rate; it falls evenly to 0 [%(default)s]")
-    training("--seed", type=seed, help="same seed, same vectors, to the bit [%(default)s]")
-
-    result = p.add_argument_group("the result").add_argument
-    result("--words", nargs="+", default=WORDS, help="show the neighbours of these words")
-    result("--out", type=Path, metavar="FILE", default="word2vec.png", help="map [%(default)s]")
-    result("--save", type=Path, metavar="FILE", help="write all words and vectors, as .npz")
-
-    p.set_defaults(**Settings()._asdict())
-    return p
+def show_analogies(path: Path, scores: list[evaluation.AnalogyScore]) -> None:
+    """The sum, then the sections."""
+    right, asked, total = (sum(s[i] for s in scores) for i in (1, 2, 3))
+    share = f"{right / asked:.1%} right of" if asked else "none known of"
+    print(f"{path.name}: {share} {asked} asked, {total} in the file")
+    for s in scores:
+        print(f"  {s.section}: {s.right} of {s.asked} asked, {s.total} in the file")
 
 
-def number(kind: type, low: float, high: float, text: str) -> float:
-    """Read an option's number, or say which numbers it can be."""
+def run_plot(options: argparse.Namespace) -> None:
+    """The map; the loss too where the file has it."""
+    kv = store.load_vectors(options.vectors)
+    words = options.words and [word for word in options.words if word in kv]
     try:
-        value = kind(text)
-    except ValueError:
-        value = None
-    if value is None or not low <= value <= high:
-        name = "a whole number" if kind is int else "a number"
-        raise argparse.ArgumentTypeError(f"expected {name} from {low:g} to {high:g}, got {text!r}")
-    return value
+        draw_map(kv, options.out, words, options.method)
+    except ValueError as error:
+        raise InputError(str(error)) from error
+    print(options.out)
+    with open(options.vectors, "rb") as file:
+        kind = formats.kind_of(file)
+    losses = formats.read_arrays(options.vectors).get("losses", []) if kind == "npz" else []
+    if len(losses):
+        of_loss = options.out.with_name(f"{options.out.stem}-loss{options.out.suffix}")
+        draw_loss(losses, of_loss)
+        print(of_loss)
 
 
-count = partial(number, int, 1, 10**9)
-seed = partial(number, int, 0, 2**32 - 1)
-share = partial(number, float, 0, 1)
-rate = partial(number, float, 1e-6, 1e3)
+def run_export(options: argparse.Namespace) -> None:
+    """The vectors alone."""
+    kv = store.load_vectors(options.vectors)
+    formats.save(kv, options.out, options.format)
+    print(f"{len(kv):,} vectors of {kv.vectors.shape[1]} numbers: {options.out}")
+
+
+COMMANDS: dict[str, Callable[[argparse.Namespace], int | None]] = {
+    "train": run_train,
+    "neighbours": run_neighbours,
+    "analogy": run_analogy,
+    "evaluate": run_evaluate,
+    "plot": run_plot,
+    "export": run_export,
+}

@@ -1,136 +1,102 @@
-"""Sentences of plain words, from the running Python's own documentation or from a text file.
+"""Sentences of a text in one file, a compressed file or a folder, read as a stream.
 
-Why the documentation: it is real prose, about half a million words, and every machine that can
-run this example already holds it. Source files are parsed with `ast`, never imported, so nothing
-of the standard library runs, and the text depends on the Python version alone.
+Nothing here holds more than a piece of one file, so a corpus may be larger than the memory. Two
+kinds of text are understood: prose, where a sentence ends at a full stop, and files that somebody
+has prepared with one sentence a line, as other programs for word vectors read them.
 """
 
-import ast
+import bz2
+import gzip
 import os
 import re
 import sys
-import sysconfig
-import tokenize
 import warnings
+import zlib
 from collections.abc import Iterator
+from io import TextIOWrapper
 from pathlib import Path
+from typing import IO
 
 from tqdm import tqdm
 
 Sentence = list[str]
 
-WORD = re.compile(r"[a-z]+")
+WORD = re.compile(r"[^\W\d_]+")  # letters of any language
 # A full stop ends a sentence only before white space, so "os.path.join" stays together.
 SENTENCE_END = re.compile(r"[.!?]+(?=\s)|\n[ \t\r]*\n")
+LINE_END = re.compile(r"\n")
 MAX_WORDS = 1000  # a text without punctuation is one endless sentence
 
 CHUNK = 1 << 20  # characters of a file in memory at a time
+LONGEST = 1 << 20  # characters without a blank that may still be one word
 UNDECODABLE = re.compile("[\udc80-\udcff]")  # what errors="surrogateescape" makes of a bad byte
-
-# A `#` line inside a string matches too. That is documentation of the same kind, and this scan
-# takes a twentieth of the time of `tokenize`.
-COMMENT = re.compile(r"^[ \t]*#[!:#]*(.*)\n?", re.MULTILINE)
-COMMENT_BLOCK = re.compile(r"(?:^[ \t]*#.*\n?)+", re.MULTILINE)
-
-# Tests repeat boilerplate; `encodings` is one generated module many times over.
-SKIPPED = {"site-packages", "dist-packages", "test", "tests", "idle_test", "encodings"}
+OPENERS = {".gz": gzip.open, ".bz2": bz2.open}
 
 
 def split_sentences(text: str) -> Iterator[Sentence]:
-    """Sentences of lower-cased `[a-z]+` words; they end at `.`, `!`, `?` and blank lines."""
+    """Sentences of lower-cased words; they end at `.`, `!`, `?` and blank lines."""
     for sentence in SENTENCE_END.split(text.lower()):
-        yield from split_words(sentence)
+        yield from cut(WORD.findall(sentence))
 
 
-def split_words(sentence: str) -> Iterator[Sentence]:
+def cut(words: list[str]) -> Iterator[Sentence]:
     """The words of a sentence; none for an empty one, several parts for an endless one."""
-    # Interned, the thousand occurrences of a word are one string in memory.
-    words = [sys.intern(word) for word in WORD.findall(sentence)]
     for start in range(0, len(words), MAX_WORDS):
-        yield words[start : start + MAX_WORDS]
+        # Interned, the thousand occurrences of a word are one string in memory.
+        yield [sys.intern(word) for word in words[start : start + MAX_WORDS]]
 
 
-def read_text(path: str | Path) -> Iterator[Sentence]:
-    """Sentences of a UTF-8 text file; bytes that are not UTF-8 are left out, and reported once."""
-    undecodable = 0
-    rest = ""
-    with open(path, encoding="utf-8", errors="surrogateescape") as file:
-        size = os.path.getsize(path)
-        with tqdm(total=size, desc="reading", unit="B", unit_scale=True, delay=1) as bar:
-            while chunk := file.read(CHUNK):
-                bar.update(file.buffer.tell() - bar.n)
-                undecodable += len(UNDECODABLE.findall(chunk))
-                *sentences, rest = SENTENCE_END.split(rest + chunk.lower())
-                if len(rest) > CHUNK:
-                    cut = max(rest.rfind(" "), rest.rfind("\n")) + 1
-                    sentences.append(rest[:cut])
-                    rest = rest[cut:]
-                for sentence in sentences:
-                    yield from split_words(sentence)
-    yield from split_words(rest)
+def read_text(path: str | Path, lines: bool = False) -> Iterator[Sentence]:
+    """Sentences of a UTF-8 file (.gz and .bz2 too), or of all files of a folder in sorted order.
+
+    With `lines`, each line is a sentence whose words stand between blanks, taken as they are.
+    Otherwise it is prose: see `split_sentences`. Bytes that are not UTF-8 are left out, with one
+    warning a file. Raises OSError for what cannot be read, a damaged archive included.
+    """
+    paths = files_of(Path(path))
+    size = sum(os.path.getsize(file) for file in paths)
+    with tqdm(total=size, desc="reading", unit="B", unit_scale=True, delay=1) as bar:
+        for file in paths:
+            for piece in pieces(file, LINE_END if lines else SENTENCE_END, bar):
+                yield from cut(piece.split() if lines else WORD.findall(piece.lower()))
+
+
+def files_of(path: Path) -> list[Path]:
+    """The files of a folder and its subfolders, hidden ones aside; or the file itself."""
+    if not path.is_dir():
+        return [path]
+    found = (file.relative_to(path) for file in path.rglob("*") if file.is_file())
+    return sorted(path / f for f in found if not any(part.startswith(".") for part in f.parts))
+
+
+def pieces(path: Path, end: re.Pattern, bar: tqdm) -> Iterator[str]:
+    """A file's text, cut wherever `end` matches; what never ends is cut between words."""
+    undecodable, rest, before = 0, "", bar.n
+    with open(path, "rb") as raw:
+        try:
+            with opened(raw, path) as file:
+                while chunk := file.read(CHUNK):
+                    bar.update(before + raw.tell() - bar.n)
+                    chunk, bad = UNDECODABLE.subn(" ", chunk)
+                    undecodable += bad
+                    *whole, rest = end.split(rest + chunk)
+                    if len(rest) > CHUNK:
+                        at = max(map(rest.rfind, " \n")) + 1
+                        if not at and len(rest) > LONGEST:
+                            at = len(rest)
+                        whole.append(rest[:at])
+                        rest = rest[at:]
+                    yield from whole
+        except (EOFError, zlib.error) as error:
+            raise OSError(0, f"the compressed file is damaged ({error})") from error
+    yield rest
     if undecodable:
-        warnings.warn(f"{path}: left out {undecodable} bytes that are not UTF-8", stacklevel=2)
+        warnings.warn(f"{path}: left out {undecodable} bytes that are not UTF-8", stacklevel=1)
 
 
-def python_docs() -> Iterator[Sentence]:
-    """Sentences of the running Python's help topics, docstrings and comment blocks."""
-    library = Path(sysconfig.get_path("stdlib"))
-    for text in help_topics(library / "pydoc_data" / "topics.py"):
-        yield from split_sentences(text)
-    for path in tqdm(source_files(library), desc="reading", unit=" files", delay=1):
-        if (source := read_source(path)) is not None:
-            for text in (*docstrings(source), *comment_blocks(source)):
-                yield from split_sentences(text)
-
-
-def source_files(library: Path) -> list[Path]:
-    """The modules under a folder in sorted order, without tests and installed packages."""
-    paths = []
-    for folder, subfolders, names in os.walk(library):
-        subfolders[:] = [name for name in subfolders if name not in SKIPPED]
-        paths += [Path(folder, name) for name in names if name.endswith(".py")]
-    return sorted(paths)
-
-
-def read_source(path: Path) -> str | None:
-    """The text of a module in its declared encoding; None if it is not to be read as such."""
-    try:
-        with tokenize.open(path) as file:
-            return file.read()
-    except (OSError, SyntaxError, UnicodeDecodeError):
-        return None
-
-
-def help_topics(path: Path) -> list[str]:
-    """What `help("...")` shows for each topic; nothing where a split Python lacks the file."""
-    source = read_source(path) or ""
-    for node in ast.parse(source).body:
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict):
-            topics = ast.literal_eval(node.value)
-            return [topics[name] for name in sorted(topics)]
-    return []
-
-
-HAS_DOCSTRING = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-HOLDS_STATEMENTS = (ast.stmt, ast.excepthandler, ast.match_case)
-
-
-def docstrings(source: str) -> Iterator[str]:
-    """The docstrings of a module, its classes and functions; none if it is not valid Python."""
-    try:
-        todo: list[ast.AST] = [ast.parse(source)]
-    except (SyntaxError, ValueError, RecursionError):
-        return
-    while todo:
-        node = todo.pop()
-        if isinstance(node, HAS_DOCSTRING) and (text := ast.get_docstring(node)):
-            yield text
-        # Definitions stand in statements: leaving expressions out saves two thirds of the walk.
-        children = [n for n in ast.iter_child_nodes(node) if isinstance(n, HOLDS_STATEMENTS)]
-        todo += reversed(children)
-
-
-def comment_blocks(source: str) -> Iterator[str]:
-    """Each run of comment lines as one text, without the `#` signs."""
-    for block in COMMENT_BLOCK.findall(source):
-        yield COMMENT.sub(r"\1\n", block)
+def opened(raw: IO[bytes], path: Path) -> IO[str]:
+    """The text in an open file, unpacked if its name says that it is packed."""
+    how = {"encoding": "utf-8", "errors": "surrogateescape"}
+    if path.suffix in OPENERS:
+        return OPENERS[path.suffix](raw, "rt", **how)
+    return TextIOWrapper(raw, **how)

@@ -4,6 +4,9 @@ The two corrections for word frequency of Mikolov et al., "Distributed Represent
 and Phrases and their Compositionality" (2013), sections 2.2 and 2.3, live here.
 """
 
+import math
+import tempfile
+from array import array
 from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -11,6 +14,10 @@ from typing import NamedTuple
 import numpy as np
 
 from .corpus import Sentence
+
+ROOM = 10_000_000  # different words that are counted at a time
+POOL = 1 << 16  # random words that are drawn at a time
+PART = 1 << 20  # ids that are kept in memory before they go to a file
 
 
 class Text(NamedTuple):
@@ -28,27 +35,58 @@ class Vocabulary(NamedTuple):
     index: dict[str, int]
 
     @classmethod
-    def build(cls, sentences: Iterable[Sentence], min_count: int = 5) -> "Vocabulary":
-        """Keep the words that occur at least `min_count` times: rarer ones cannot be learned."""
+    def of(cls, words: Iterable[str], counts: Iterable[int]) -> "Vocabulary":
+        """Of words that are in order already."""
+        words = list(words)
+        index = {word: i for i, word in enumerate(words)}
+        return cls(words, np.array(counts, dtype=np.int64), index)
+
+    @classmethod
+    def build(
+        cls,
+        sentences: Iterable[Sentence],
+        min_count: int = 5,
+        max_size: int | None = None,
+        room: int = ROOM,
+    ) -> "Vocabulary":
+        """Keep the words that occur at least `min_count` times: rarer ones cannot be learned.
+
+        And at most `max_size` of them, the most frequent. When more than `room` different words are
+        being counted, the rarest are forgotten: a count may then be too low, by as much as the
+        rarest that was kept.
+        """
         counter: Counter[str] = Counter()
+        rare = 0
         for sentence in sentences:
             counter.update(sentence)
+            while len(counter) > room:
+                rare += 1
+                counter = Counter({word: n for word, n in counter.items() if n > rare})
         # Equal counts in alphabetical order: an id must not depend on which word came first.
         kept = sorted((-count, word) for word, count in counter.items() if count >= min_count)
-        words = [word for _, word in kept]
-        counts = np.array([-count for count, _ in kept], dtype=np.int64)
-        return cls(words, counts, {word: i for i, word in enumerate(words)})
+        kept = kept[:max_size]
+        return cls.of([word for _, word in kept], [-count for count, _ in kept])
 
     def encode(self, sentences: Iterable[Sentence]) -> Text:
-        """The sentences as ids; words outside the vocabulary close up, as if never written."""
-        index = self.index
-        ids: list[int] = []
-        bounds = [0]
-        for sentence in sentences:
-            ids += [index[word] for word in sentence if word in index]
-            if len(ids) > bounds[-1]:
-                bounds.append(len(ids))
-        return Text(np.array(ids, dtype=np.int32), np.array(bounds, dtype=np.int64))
+        """The sentences as ids; words outside the vocabulary close up, as if never written.
+
+        A long text goes to a temporary file, four bytes a word, that is gone when the program ends:
+        it is read as if it were in memory, and stays there as far as it fits.
+        """
+        index, ids, bounds, stored = self.index, array("i"), array("q", [0]), 0
+        with tempfile.TemporaryFile() as file:
+            for sentence in sentences:
+                ids.extend([index[word] for word in sentence if word in index])
+                if stored + len(ids) > bounds[-1]:
+                    bounds.append(stored + len(ids))
+                if len(ids) >= PART:
+                    ids.tofile(file)
+                    stored, ids = stored + len(ids), array("i")
+            if stored:
+                ids.tofile(file)
+                file.flush()
+                return Text(np.memmap(file, np.int32, mode="r"), np.array(bounds, np.int64))
+        return Text(np.array(ids, np.int32), np.array(bounds, np.int64))
 
 
 def keep_probability(counts: np.ndarray, sample: float = 1e-3) -> np.ndarray:
@@ -70,6 +108,27 @@ class NegativeSampler:
         weights = np.cumsum(counts**power)
         self.cumulative = weights / weights[-1]
 
-    def draw(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
-        """An array of ids of this shape."""
-        return np.searchsorted(self.cumulative, rng.random(shape), side="right")
+    def draw(self, rng: np.random.Generator, count: int) -> np.ndarray:
+        """So many ids."""
+        # Ascending, so that the search stays in the processor's cache however many words there are.
+        drawn = np.sort(rng.random(count))
+        ids = np.searchsorted(self.cumulative, drawn, side="right")
+        rng.shuffle(ids)
+        return ids
+
+
+class Draws:
+    """Ids from a sampler, drawn many at a time and handed out as they are asked for."""
+
+    def __init__(self, sampler: NegativeSampler, rng: np.random.Generator) -> None:
+        self.sampler, self.rng = sampler, rng
+        self.pool = np.zeros(0, np.int64)
+
+    def take(self, shape: tuple[int, ...]) -> np.ndarray:
+        """The next ids, in this shape."""
+        count = math.prod(shape)
+        if len(self.pool) < count:
+            more = self.sampler.draw(self.rng, max(POOL, count))
+            self.pool = np.concatenate([self.pool, more])
+        ids, self.pool = self.pool[:count], self.pool[count:]
+        return ids.reshape(shape)

@@ -1,5 +1,7 @@
 """The one-file examples learn what they claim to, on less."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -21,6 +23,20 @@ def test_glove_counts_by_distance():
     i, j, count = glove.cooccurrences(Text(np.array([0, 1, 1, 0]), np.array([0, 3, 4])), window=2)
     found = {(a, b): c for a, b, c in zip(i.tolist(), j.tolist(), count.tolist(), strict=True)}
     assert found == {(0, 1): 1.5, (1, 0): 1.5, (1, 1): 2.0}
+
+
+@pytest.mark.parametrize("bounds", [[0, 9], [0, 1, 2, 5], [0, 3, 3, 4, 20], [0]], ids=str)
+def test_glove_sees_all_pairs_in_reach_and_never_crosses_a_sentence(bounds):
+    reach = np.random.default_rng(0).integers(1, 5, bounds[-1])
+    positions, inside = glove.windows(np.array(bounds), reach)
+    found = zip(np.nonzero(inside)[0].tolist(), positions[inside].tolist(), strict=True)
+    assert sorted(found) == [
+        (i, j)
+        for a, b in pairwise(bounds)
+        for i in range(a, b)
+        for j in range(a, b)
+        if i != j and abs(i - j) <= reach[i]
+    ]
 
 
 def test_glove_learns_topics(text):

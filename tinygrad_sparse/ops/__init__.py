@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from .index import *
     from .join import *
     from .linalg import *
+    from .logistic import *
     from .norms import *
     from .reduce import *
     from .rounding import *
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 MODULES = tuple(
     import_module(f"{__name__}.{name}")
     for name in (
-        "elementwise", "exponential", "rounding", "trigonometric", "activation",
+        "elementwise", "exponential", "rounding", "trigonometric", "activation", "logistic",
         "shape", "rows", "index", "join", "sorting", "segment", "bag",
         "reduce", "scan", "norms", "softmax",
         "diagonals", "linalg", "einsum", "solve", "conv",

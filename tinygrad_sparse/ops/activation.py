@@ -17,6 +17,7 @@ from tinygrad_sparse.rules import Kink, elementwise
 from .elementwise import clip, minimum, multiply, where
 from .error_function import erf_of
 from .exponential import exp
+from .log1p_of import log1p_of
 from .trigonometric import tanh
 
 
@@ -55,19 +56,22 @@ def elu(xp: Any, x: Array, *, alpha: float = 1.0) -> Array:
 def sigmoid(xp: Any, x: Array) -> Array:
     """1 / (1 + e**-x), without overflow at either end."""
     small = xp.exp(-xp.abs(x))
-    return xp.maximum(small, x >= 0) / (1.0 + small)
+    out = xp.maximum(small, x >= 0)
+    small += 1.0
+    out /= small
+    return out
 
 
 @primitive(rows=elementwise, vjp=(lambda g, out, x: g * sigmoid(x),), methods=("softplus",))
 def softplus(xp: Any, x: Array) -> Array:
     """log(1 + e**x), without overflow."""
-    return xp.maximum(x, 0.0) + xp.log1p(xp.exp(-xp.abs(x)))
+    return xp.maximum(x, 0.0) + log1p_of(xp, xp.exp(-xp.abs(x)))
 
 
 @primitive(rows=elementwise, vjp=(lambda g, out, x: g * sigmoid(-x),), methods=("log_sigmoid",))
 def log_sigmoid(xp: Any, x: Array) -> Array:
     """log(1 / (1 + e**-x)) = -softplus(-x), without overflow and with all digits."""
-    return xp.minimum(x, 0.0) - xp.log1p(xp.exp(-xp.abs(x)))
+    return xp.minimum(x, 0.0) - log1p_of(xp, xp.exp(-xp.abs(x)))
 
 
 def silu(x: Any) -> Any:

@@ -1,0 +1,197 @@
+"""Word2vec: words a second and quality beside gensim, and words a second as the vocabulary grows.
+
+    python -m benchmarks.word2vec                              # made-up text, 5,000 to 1e6 words
+    python -m benchmarks.word2vec CORPUS --rounds 3            # speed beside gensim, one core each
+    python -m benchmarks.word2vec CORPUS --cores 2 --rounds 3  # two cores each
+    python -m benchmarks.word2vec CORPUS --epochs 5 --seeds 1 2 --pairs FILE... --analogies FILE
+
+CORPUS has a sentence a line. Contestants take turns, each in a process of its own that is held to
+its cores, its BLAS to one thread. Time is that of training alone, after a short warm-up: reading
+the text and counting its words is left out for both. Words are those of the vocabulary, before
+thinning out. Both use their defaults: dimension 100, window 5, min_count 5, sample 1e-3.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from importlib.util import find_spec
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+
+from benchmarks.timing import heading
+from examples.word2vec import evaluation, formats
+from examples.word2vec.corpus import read_text
+from examples.word2vec.models import Model, Settings
+from examples.word2vec.train import Run, train
+from examples.word2vec.vocabulary import Text, Vocabulary
+
+ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+# -- contestants: words, seconds, and vectors in a file --------------------------------------------
+
+
+def ours(corpus: Path, epochs: int, seed: int, cores: int, out: Path) -> tuple[int, float]:
+    """The example with its defaults."""
+    vocabulary = Vocabulary.build(read_text(corpus, lines=True), 5)
+    text = vocabulary.encode(read_text(corpus, lines=True))
+    words, seconds, model = timed(
+        vocabulary, text, Settings(epochs=epochs, seed=seed, workers=cores)
+    )
+    np.savez(out, words=np.array(vocabulary.words), vectors=model.inputs.vectors())
+    return words, seconds
+
+
+def timed(vocabulary: Vocabulary, text: Text, settings: Settings) -> tuple[int, float, Model]:
+    """One training, after another on the first 2,000 sentences."""
+    start = Text(text.ids[: text.bounds[2000]], text.bounds[:2001])
+    train(Model(vocabulary, settings), vocabulary, start, Run())
+    model = Model(vocabulary, settings)
+    begin = time.perf_counter()
+    train(model, vocabulary, text, Run())
+    return settings.epochs * len(text.ids), time.perf_counter() - begin, model
+
+
+def gensim(corpus: Path, epochs: int, seed: int, cores: int, out: Path) -> tuple[int, float]:
+    """Skip-gram with negative sampling, a worker a core."""
+    from gensim.models import Word2Vec
+
+    with open(corpus, encoding="utf-8") as file:
+        sentences = [line.split() for line in file]
+    model = Word2Vec(sg=1, hs=0, epochs=epochs, seed=seed, workers=cores)
+    model.build_vocab(sentences)
+    begin = time.perf_counter()
+    _, words = model.train(sentences, total_examples=model.corpus_count, epochs=epochs)
+    seconds = time.perf_counter() - begin
+    np.savez(out, words=np.array(model.wv.index_to_key), vectors=model.wv.vectors)
+    return words, seconds
+
+
+CONTESTANTS = {"ours": ours, "gensim": gensim}
+
+
+def in_a_process(name: str, cores: int, *arguments: object) -> float:
+    """Words a second of a contestant that is alone in a process, held to its cores."""
+    allowed = sorted(os.sched_getaffinity(0))[-cores:]
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.word2vec",
+        *arguments,
+        "--contestant",
+        name,
+        "--cores",
+        cores,
+    ]
+    done = subprocess.run(
+        [str(part) for part in command],
+        env={**os.environ, **dict.fromkeys(ONE_THREAD, "1")},
+        preexec_fn=lambda: os.sched_setaffinity(0, allowed),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        check=True,
+    )
+    words, seconds = json.loads(done.stdout.splitlines()[-1])
+    return words / seconds
+
+
+def compare(options: argparse.Namespace) -> None:
+    """Rounds for each seed; then the scores of the last round's vectors."""
+    names = [name for name in CONTESTANTS if name == "ours" or find_spec(name)]
+    heading(
+        f"word2vec on {options.corpus.name}, {options.epochs} epochs, {options.cores} cores each;"
+        f" load before {os.getloadavg()[0]:.1f}"
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        for seed in options.seeds:
+            speeds: dict[str, list[float]] = {name: [] for name in names}
+            for _ in range(options.rounds):
+                for name in names:
+                    out = Path(folder, f"{name}.npz")
+                    settings = ["--epochs", options.epochs, "--seeds", seed, "--out", out]
+                    speed = in_a_process(name, options.cores, options.corpus, *settings)
+                    speeds[name].append(speed)
+            print(f"\nseed {seed}{'words/s, median':>24}{'all':>12}")
+            for name in names:
+                every = ", ".join(f"{speed:,.0f}" for speed in speeds[name])
+                print(f"{name:12}{median(speeds[name]):18,.0f}     {every}")
+            if "gensim" in names:
+                print(f"ratio {median(speeds['ours']) / median(speeds['gensim']):.2f}")
+            for name in names:
+                score(name, Path(folder, f"{name}.npz"), options)
+
+
+def score(name: str, path: Path, options: argparse.Namespace) -> None:
+    """The quality of a file of vectors."""
+    kv = formats.load(path)
+    for file in options.pairs:
+        result = evaluation.word_pairs(kv, file)
+        print(f"{name:12}{file.name}: rho {result.rho:.4f} on {result.used} of {result.total}")
+    for file in options.analogies:
+        kinds: dict[str, list[int]] = {"semantic": [0, 0], "syntactic": [0, 0]}
+        for section in evaluation.analogies(kv, file):
+            kind = kinds["syntactic" if section.section.startswith("gram") else "semantic"]
+            kind[0] += section.right
+            kind[1] += section.asked
+        for kind, (right, asked) in kinds.items():
+            print(f"{name:12}{file.name}: {kind} {right} of {asked}, {right / max(asked, 1):.1%}")
+
+
+# -- words a second as the vocabulary grows --------------------------------------------------------
+
+
+def zipf(V: int, words: int = 1_000_000) -> tuple[Vocabulary, Text]:
+    """A text in which word r occurs in proportion to 1/r, in sentences of 20 words."""
+    rng = np.random.default_rng(0)
+    shares = np.cumsum(1.0 / np.arange(1, V + 1))
+    ids = np.searchsorted(shares / shares[-1], rng.random(words), side="right")
+    counts = np.maximum(np.bincount(ids, minlength=V), 1)
+    vocabulary = Vocabulary.of(map(str, range(V)), counts)
+    return vocabulary, Text(ids.astype(np.int32), np.arange(0, words + 1, 20))
+
+
+def growing(rounds: int) -> None:
+    """A table over sizes of the vocabulary."""
+    heading("word2vec: words/s on made-up text, by the size of the vocabulary")
+    texts = {V: zipf(V) for V in (5_000, 60_000, 1_000_000)}
+    speeds: dict[int, list[float]] = {V: [] for V in texts}
+    for _ in range(rounds):
+        for V, (vocabulary, text) in texts.items():
+            words, seconds, _ = timed(vocabulary, text, Settings(epochs=1))
+            speeds[V].append(words / seconds)
+    first = median(speeds[5_000])
+    for V, every in speeds.items():
+        print(f"{V:12,}{median(every):14,.0f} words/s{first / median(every):8.2f} times slower")
+
+
+def main() -> None:
+    """Print what was asked for."""
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    p.add_argument("corpus", type=Path, nargs="?")
+    p.add_argument("--epochs", type=int, default=1)
+    p.add_argument("--rounds", type=int, default=1)
+    p.add_argument("--seeds", type=int, nargs="+", default=[1])
+    p.add_argument("--cores", type=int, default=1)
+    p.add_argument("--pairs", type=Path, nargs="+", default=[])
+    p.add_argument("--analogies", type=Path, nargs="+", default=[])
+    p.add_argument("--contestant", choices=CONTESTANTS, help=argparse.SUPPRESS)
+    p.add_argument("--out", type=Path, help=argparse.SUPPRESS)
+    options = p.parse_args()
+    if options.contestant:
+        run = CONTESTANTS[options.contestant]
+        result = run(options.corpus, options.epochs, options.seeds[0], options.cores, options.out)
+        print(json.dumps(result))
+    elif options.corpus is None:
+        growing(options.rounds)
+    else:
+        compare(options)
+
+
+if __name__ == "__main__":
+    main()

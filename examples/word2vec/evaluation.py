@@ -1,0 +1,105 @@
+"""How good are vectors? Word pairs that people have judged, and analogies, in their usual files."""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from scipy.stats import spearmanr
+
+from .keyed_vectors import KeyedVectors, unit_rows
+
+AT_ONCE = 256  # analogies that are scored against all words at a time
+
+
+class PairScore(NamedTuple):
+    """Spearman's ρ between cosines and people's judgements, over the pairs of known words."""
+
+    rho: float
+    used: int
+    total: int
+    unknown: list[str]  # words of the file without a vector
+
+
+class AnalogyScore(NamedTuple):
+    """How many analogies of a section were completed right, of those whose words are known."""
+
+    section: str
+    right: int
+    asked: int
+    total: int
+
+
+def rows_of(path: Path) -> Iterator[tuple[int, str]]:
+    """The numbered lines of a UTF-8 file that say something: no empty ones, no `#` comments."""
+    with open(path, encoding="utf-8-sig") as file:
+        for number, line in enumerate(file, 1):
+            if line.strip() and not line.startswith("#"):
+                yield number, line.strip()
+
+
+def known(kv: KeyedVectors, words: Iterable[str]) -> list[str | None]:
+    """Each word as the vectors know it, as it is or in lower case; None if they do not."""
+    return [next((w for w in (word, word.lower()) if w in kv), None) for word in words]
+
+
+def word_pairs(kv: KeyedVectors, path: Path) -> PairScore:
+    """Judge by a file of lines "word <tab> word <tab> judgement ...", as WordSim-353 has them.
+
+    Commas will do for tabs. A first line whose third field is no number is taken for a heading.
+    """
+    judged, cosines, unknown, total = [], [], set(), 0
+    for number, line in rows_of(path):
+        fields = [field.strip() for field in line.split("\t" if "\t" in line else ",")]
+        try:
+            judgement = float(fields[2])
+        except (IndexError, ValueError):
+            if total == 0 and not judged:
+                continue
+            got = f"line {number}: expected two words and a number, got {line[:60]!r}"
+            raise ValueError(f"{path}, {got}") from None
+        total += 1
+        a, b = known(kv, fields[:2])
+        unknown.update(w for w, k in zip(fields, (a, b), strict=False) if k is None)
+        if a is not None and b is not None:
+            judged.append(judgement)
+            cosines.append(kv.similarity(a, b))
+    several = len(set(judged)) > 1 and len(set(cosines)) > 1
+    rho = float(spearmanr(judged, cosines).statistic) if several else float("nan")
+    return PairScore(rho, len(judged), total, sorted(unknown))
+
+
+def analogies(kv: KeyedVectors, path: Path, among: int | None = 30_000) -> list[AnalogyScore]:
+    """Complete a : b = c : ? for lines "a b c d" under headings ": section", section by section.
+
+    The answer is the word nearest to b - a + c (unit vectors; Mikolov et al., 2013), of the `among`
+    most frequent; those three are no answers. Questions with other words are not asked.
+    """
+    sections: list[tuple[str, list[list[str | None]]]] = []
+    for number, line in rows_of(path):
+        if line.startswith(":"):
+            sections.append((line[1:].strip(), []))
+            continue
+        words = line.split()
+        if len(words) != 4 or not sections:
+            wanted = "four words under a heading" if len(words) == 4 else "four words"
+            raise ValueError(f"{path}, line {number}: expected {wanted}, got {line[:60]!r}")
+        sections[-1][1].append(known(kv, words))
+    unit = kv.unit[:among]
+    return [AnalogyScore(name, *_right(kv, unit, asked), len(asked)) for name, asked in sections]
+
+
+def _right(
+    kv: KeyedVectors, unit: np.ndarray, questions: list[list[str | None]]
+) -> tuple[int, int]:
+    """How many of the questions are answered right, and how many can be asked."""
+    ids = [[kv.index[w] for w in question if w is not None] for question in questions]
+    ids = [four for four in ids if len(four) == 4 and max(four) < len(unit)]
+    right = 0
+    for start in range(0, len(ids), AT_ONCE):
+        a, b, c, d = np.array(ids[start : start + AT_ONCE]).T
+        cosines = unit_rows(unit[b] - unit[a] + unit[c]) @ unit.T
+        for given in (a, b, c):
+            cosines[np.arange(len(a)), given] = -np.inf
+        right += int((cosines.argmax(axis=1) == d).sum())
+    return right, len(ids)

@@ -1,0 +1,189 @@
+"""Vectors in files that other programs read: word2vec's text and binary formats, and .npz.
+
+Both word2vec formats begin with a line "V d". In text, each line then holds a word and d numbers;
+in binary, a word, a blank and d little-endian float32. Nothing here unpickles: a file of unknown
+origin can hold wrong numbers, but it cannot run anything. What is not as promised is refused, with
+the place where it is wrong.
+"""
+
+import os
+import zipfile
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+
+from .keyed_vectors import KeyedVectors
+
+LONGEST = 10_000  # bytes of a word, or of a header
+
+
+class FormatError(ValueError):
+    """A file that does not hold vectors as it should."""
+
+
+def save(kv: KeyedVectors, path: str | Path, kind: str) -> None:
+    """Write words and vectors as "text", "binary" or "npz". A file appears whole or not at all."""
+    spaced = next((word for word in kv.words if not word or word.split() != [word]), None)
+    if kind != "npz" and spaced is not None:
+        hint = "Hint: npz can hold it"
+        raise FormatError(f"a word2vec file cannot hold a word with a blank: {spaced!r}. {hint}")
+    path = Path(path)
+    partial = path.with_name(path.name + ".partial")
+    try:
+        with open(partial, "wb") as file:
+            WRITERS[kind](file, kv)
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _write_text(file: IO[bytes], kv: KeyedVectors) -> None:
+    file.write(f"{len(kv)} {kv.vectors.shape[1]}\n".encode())
+    for word, vector in zip(kv.words, kv.vectors, strict=True):
+        # repr of a float32 is the shortest text that reads back as the same number
+        file.write(f"{word} {' '.join(map(str, vector))}\n".encode())
+
+
+def _write_binary(file: IO[bytes], kv: KeyedVectors) -> None:
+    file.write(f"{len(kv)} {kv.vectors.shape[1]}\n".encode())
+    for word, vector in zip(kv.words, kv.vectors.astype("<f4"), strict=True):
+        file.write(word.encode() + b" " + vector.tobytes() + b"\n")
+
+
+def _write_npz(file: IO[bytes], kv: KeyedVectors) -> None:
+    np.savez(file, words=np.array(kv.words), vectors=kv.vectors)
+
+
+WRITERS = {"text": _write_text, "binary": _write_binary, "npz": _write_npz}
+
+
+def load(path: str | Path, kind: str | None = None) -> KeyedVectors:
+    """Read a file of any of the three kinds: of the one that it looks like, unless `kind` says.
+
+    Raises FormatError for a malformed file and OSError for one that cannot be opened.
+    """
+    path = Path(path)
+    with open(path, "rb") as file:
+        kind = kind or kind_of(file)
+        try:
+            return READERS[kind](file, path.stat().st_size)
+        except FormatError as error:
+            raise FormatError(f"{path}: {error}") from None
+
+
+def kind_of(file: IO[bytes]) -> str:
+    """Which format an open file has: only text has numbers after the first word."""
+    start = file.read(4)
+    file.seek(0)
+    if start == b"PK\x03\x04":
+        return "npz"
+    file.readline(LONGEST)
+    fields = file.readline(1 << 20).split()[1:]
+    file.seek(0)
+    try:
+        return "text" if fields and [float(field) for field in fields] else "binary"
+    except ValueError:
+        return "binary"
+
+
+def _header(file: IO[bytes], size: int, least: int) -> tuple[int, int]:
+    """V and d, if a file of this size can hold so many numbers of at least so many bytes."""
+    line = file.readline(LONGEST)
+    fields = line.split()
+    if len(fields) != 2 or not all(field.isdigit() for field in fields):
+        raise FormatError(f'expected a first line "V d", two whole numbers; got {line[:40]!r}')
+    V, d = map(int, fields)
+    if d == 0 or V * (1 + d * least) > size:
+        raise FormatError(f"expected {V} vectors of {d} numbers, more than {size} bytes can hold")
+    return V, d
+
+
+def _word(raw: bytes, where: str) -> str:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError as error:
+        raise FormatError(f"{where}: expected a word in UTF-8, got {raw[:40]!r}") from error
+
+
+def _read_text(file: IO[bytes], size: int) -> KeyedVectors:
+    V, d = _header(file, size, least=2)
+    words, vectors = [], np.empty((V, d), np.float32)
+    for i in range(V):
+        where = f"line {i + 2}"
+        fields = file.readline().rstrip().split(b" ")
+        if len(fields) != d + 1:
+            raise FormatError(f"{where}: expected a word and {d} numbers, got {len(fields)} fields")
+        words.append(_word(fields[0], where))
+        try:
+            vectors[i] = [float(field) for field in fields[1:]]
+        except ValueError as error:
+            raise FormatError(f"{where}: expected {d} numbers, got {error}") from error
+    return _checked(file, words, vectors)
+
+
+def _read_binary(file: IO[bytes], size: int) -> KeyedVectors:
+    V, d = _header(file, size, least=4)
+    words, vectors = [], np.empty((V, d), np.float32)
+    for i in range(V):
+        where = f"word {i + 1} of {V}"
+        words.append(_word(_until_blank(file, where), where))
+        raw = file.read(4 * d)
+        if len(raw) < 4 * d:
+            raise FormatError(f"{where}: expected {d} numbers, but the file ends")
+        vectors[i] = np.frombuffer(raw, "<f4")
+    return _checked(file, words, vectors)
+
+
+def _until_blank(file: IO[bytes], where: str) -> bytes:
+    """A word's bytes. Some programs end a vector with a newline, some do not."""
+    raw = bytearray()
+    while (byte := file.read(1)) != b" ":
+        if not byte or len(raw) >= LONGEST:
+            raise FormatError(f"{where}: expected a word and a blank, got {bytes(raw[:40])!r}")
+        raw += byte
+    return bytes(raw).lstrip(b"\n")
+
+
+def _checked(file: IO[bytes], words: list[str], vectors: np.ndarray) -> KeyedVectors:
+    if rest := file.read(40).strip():
+        raise FormatError(f"expected the end after {len(words)} vectors, got {rest!r}")
+    return _as_vectors(words, vectors)
+
+
+def _as_vectors(words: list[str], vectors: np.ndarray) -> KeyedVectors:
+    if len(set(words)) < len(words):
+        twice = next(word for i, word in enumerate(words) if word in words[:i])
+        raise FormatError(f"expected each word once, got {twice!r} twice")
+    bad = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
+    if len(bad):
+        raise FormatError(f"expected finite numbers, got others for {words[bad[0]]!r}")
+    return KeyedVectors(words, vectors)
+
+
+def read_arrays(file: IO[bytes] | str | Path) -> dict[str, np.ndarray]:
+    """The arrays of an .npz file, none of them pickled. Raises FormatError."""
+    try:
+        with np.load(file, allow_pickle=False) as arrays:
+            return dict(arrays)
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError, EOFError, KeyError, AttributeError, zipfile.BadZipFile) as error:
+        raise FormatError(f"expected an .npz file of plain arrays, got {error}") from error
+
+
+def _read_npz(file: IO[bytes], size: int) -> KeyedVectors:
+    return of_arrays(read_arrays(file))
+
+
+def of_arrays(arrays: dict[str, np.ndarray]) -> KeyedVectors:
+    """The words and vectors among the arrays of an .npz file."""
+    words, vectors = arrays.get("words"), arrays.get("vectors")
+    if words is None or vectors is None or words.dtype.kind != "U" or vectors.dtype.kind != "f":
+        raise FormatError(f"expected arrays words (text) and vectors, got {sorted(arrays)}")
+    if vectors.ndim != 2 or words.shape != vectors.shape[:1]:
+        raise FormatError(f"expected a row a word, got {words.shape} and {vectors.shape}")
+    return _as_vectors(words.tolist(), vectors)
+
+
+READERS = {"text": _read_text, "binary": _read_binary, "npz": _read_npz}

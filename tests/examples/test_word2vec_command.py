@@ -1,0 +1,187 @@
+"""Word2vec: the whole command."""
+
+import gzip
+import re
+import signal
+
+import numpy as np
+import pytest
+from toy_text import TOPICS, made_up_text
+
+from examples.word2vec import command, formats, train
+
+SMALL = "--dim 8 --batch 64 --sample 0 --epochs 10 --lr 0.2".split()
+
+
+@pytest.fixture
+def text(tmp_path):
+    path = tmp_path / "text.gz"
+    with gzip.open(path, "wt") as file:
+        file.write(made_up_text())
+    return str(path)
+
+
+@pytest.fixture
+def saved(tmp_path, text, capsys):
+    path = str(tmp_path / "run.npz")
+    assert command.main(["train", text, "--save", path, *SMALL]) == 0
+    capsys.readouterr()
+    return path
+
+
+def test_train_shows_and_draws_what_it_learned(tmp_path, text, capsys):
+    picture = tmp_path / "map.png"
+    options = ["--plot", str(picture), "--words", "cat", "unicorn"]
+    assert command.main(["train", text, *options, *SMALL]) == 0
+    out = capsys.readouterr().out
+    assert "2,400 words in 300 sentences; 18 different words" in out
+    (line,) = (line for line in out.splitlines() if "cat |" in line)
+    assert set(line.split("|")[1].split()[:10:2]) == set(TOPICS[0]) - {"cat"}
+    assert "unicorn | (not in the vocabulary)" in out
+    for path in (picture, tmp_path / "map-loss.png"):
+        assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_ctrl_c_saves_and_resume_ends_with_the_same_bytes(
+    tmp_path, text, saved, capsys, monkeypatch
+):
+    path = tmp_path / "part.npz"
+    steps = iter(range(10_000))
+
+    def interrupting(*args, **options):
+        """The optimizer, and in its hundredth step, in epoch 3, Ctrl-C."""
+        if next(steps) == 99:
+            signal.raise_signal(signal.SIGINT)
+        return clip(*args, **options)
+
+    clip = train.optim.clip_grad_rows
+    monkeypatch.setattr(train.optim, "clip_grad_rows", interrupting)
+    assert command.main(["train", text, "--save", str(path), *SMALL]) == 130
+    assert f"interrupted; go on with --resume {path}" in capsys.readouterr().err
+    assert command.main(["neighbours", str(path), "cat"]) == 0  # usable as it is
+    assert len(formats.read_arrays(path)["losses"]) == 100
+    assert command.main(["train", text, "--resume", str(path)]) == 0
+    whole, resumed = formats.read_arrays(saved), formats.read_arrays(path)
+    assert whole.keys() == resumed.keys()
+    assert all(whole[name].tobytes() == resumed[name].tobytes() for name in whole)
+
+
+def test_killed_between_epochs_there_is_a_file_to_go_on_from(tmp_path, text, monkeypatch):
+    path = tmp_path / "part.npz"
+    steps = iter(range(10_000))
+
+    def dying(*args, **options):
+        if next(steps) == 99:
+            raise MemoryError
+        return clip(*args, **options)
+
+    clip = train.optim.clip_grad_rows
+    monkeypatch.setattr(train.optim, "clip_grad_rows", dying)
+    with pytest.raises(MemoryError):
+        command.main(["train", text, "--save", str(path), *SMALL])
+    assert len(formats.read_arrays(path)["losses"]) == 76  # two epochs of 38
+
+
+def test_another_text_is_no_way_to_go_on(tmp_path, saved, capsys):
+    other = tmp_path / "other.txt"
+    other.write_text(made_up_text(seed=1))
+    assert command.main(["train", str(other), "--resume", saved]) == 2
+    assert "is a run on another text than" in capsys.readouterr().err
+
+
+def test_questions_are_answered(saved, capsys):
+    assert command.main(["neighbours", saved, "cat", "gold", "--count", "2"]) == 0
+    cat, gold = capsys.readouterr().out.splitlines()
+    assert len(cat.split("|")[1].split()) == len(gold.split("|")[1].split()) == 4
+    assert command.main(["analogy", saved, "cat", "dog", "gold", "--count", "3"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 3
+
+
+def test_test_sets_are_scored(tmp_path, saved, capsys):
+    pairs, questions = tmp_path / "pairs.tsv", tmp_path / "questions.txt"
+    pairs.write_text("cat\tdog\t9\ncat\tgold\t1\ncat\tred\t2\ncat\tunicorn\t3\n")
+    questions.write_text(": topics\ncat dog red blue\ncat dog x y\n")
+    options = ["--pairs", str(pairs), "--analogies", str(questions)]
+    assert command.main(["evaluate", saved, *options]) == 0
+    out = capsys.readouterr().out
+    assert "on 3 of 4 pairs" in out and "not in the vocabulary: unicorn" in out
+    assert "1 asked, 2 in the file" in out
+
+
+@pytest.mark.parametrize("kind", ["text", "binary", "npz"])
+def test_exported_vectors_are_those_of_the_run(tmp_path, saved, capsys, kind):
+    out = tmp_path / "vectors"
+    assert command.main(["export", saved, str(out), "--format", kind]) == 0
+    vectors = formats.load(out).vectors
+    np.testing.assert_array_equal(vectors, formats.read_arrays(saved)["vectors"])
+    assert command.main(["neighbours", str(out), "cat"]) == 0
+
+
+def test_pictures_are_drawn_from_a_file(tmp_path, saved, capsys):
+    out = tmp_path / "map.png"
+    assert command.main(["plot", saved, "--out", str(out), "--method", "pca"]) == 0
+    assert capsys.readouterr().out.split() == [str(out), str(tmp_path / "map-loss.png")]
+    assert command.main(["plot", saved, "--out", str(out), "--words", "cat"]) == 2
+
+
+def test_words_made_of_parts_have_vectors_for_unknown_words(tmp_path, text, capsys):
+    path = str(tmp_path / "run.npz")
+    assert command.main(["train", text, "--save", path, "--parts", "100", *SMALL]) == 0
+    assert command.main(["analogy", path, "cat", "dogs", "cats"]) == 0
+    capsys.readouterr()
+    assert command.main(["train", text, "--resume", path]) == 0
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, ".*text.txt: No such file or directory"),
+        ("", "fewer than 2 words, .* occur 5 times or more in .*text.txt. Hint: "),
+        ("12 34", "fewer than 2 words"),
+        ("cat. dog. " * 9, "no sentence has two words to learn from. Hint: "),
+    ],
+)
+def test_a_corpus_that_cannot_be_used_is_one_sentence(tmp_path, capsys, content, message):
+    path = tmp_path / "text.txt"
+    if content is not None:
+        path.write_text(content)
+    assert command.main(["train", str(path)]) == 2
+    last_line = capsys.readouterr().err.splitlines()[-1]
+    assert re.match(f"word2vec: error: {message}", last_line)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("neighbours {dir}/none.npz cat", "No such file or directory"),
+        ("neighbours {dir}/odd cat", "expected a first line"),
+        ("train {dir}/text --resume {dir}/odd", "expected an .npz file"),
+        ("train {dir}/text --resume {dir}/vectors.npz", "expected a file that train wrote"),
+        ("train {dir}/text --save {dir}", "cannot write a file"),
+        ("evaluate {dir}/vectors.npz", "nothing to evaluate by"),
+        ("analogy {dir}/vectors.npz a b x", "'x' is not in the vocabulary"),
+    ],
+)
+def test_what_cannot_be_done_is_one_sentence(tmp_path, capsys, arguments, message):
+    (tmp_path / "odd").write_text("something else")
+    np.savez(tmp_path / "vectors.npz", words=np.array(["a", "b"]), vectors=np.eye(2))
+    assert command.main(arguments.format(dir=tmp_path).split()) == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "option", ["--dim 0", "--epochs x", "--lr nan", "--sample 2", "--seed -1"], ids=str
+)
+def test_an_option_out_of_range_names_its_range(capsys, option):
+    with pytest.raises(SystemExit) as stop:
+        command.main(["train", *option.split()])
+    assert stop.value.code == 2
+    assert "number from" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", command.COMMANDS)
+def test_help_says_what_there_is(capsys, name):
+    with pytest.raises(SystemExit) as stop:
+        command.main([name, "--help"])
+    assert stop.value.code == 0
+    assert "usage: word2vec" in capsys.readouterr().out
