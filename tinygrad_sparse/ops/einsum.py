@@ -16,12 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from tinygrad_sparse.backend import Array, as_arrays
+from tinygrad_sparse.backend import Array, adapter_of, as_arrays
 from tinygrad_sparse.backend.precision import widened
 from tinygrad_sparse.errors import DtypeError, ShapeError, explain
 from tinygrad_sparse.primitive import primitive
-from tinygrad_sparse.rules import roles
+from tinygrad_sparse.rules import ids_of, places_of, reindexed
 from tinygrad_sparse.shapes import Shape
+from tinygrad_sparse.slices import IndexedSlices, rows_of
 
 from .diagonals import _diagonal
 from .shape import broadcast_to, reshape
@@ -61,22 +62,63 @@ def _einsum_vjp(k: int) -> Any:
     return vjp
 
 
-def _einsum_roles(lead: int, out: Shape, shapes: list[Shape], static: dict[str, Any]) -> str | None:
-    """An operand that begins with the row labels is row-local; one without them is shared."""
-    labels = static["output"][:lead]
-    roles = ""
-    for mine, shape in zip(static["inputs"], shapes, strict=True):
-        if mine[:lead] == labels and shape[:lead] == out[:lead]:
-            roles += "r"
-        elif all(n == 1 for a, n in zip(mine, shape, strict=True) if a in labels):
-            roles += "s"
-        else:
+def _addresses(
+    lead: int, out: Shape, inputs: Sequence[str], output: str, shapes: Sequence[Shape]
+) -> list[int] | None:
+    """How many axes of each operand address a row of the result; None if larger rows do better.
+
+    The row labels that an operand has must be in front. One that has some of them only is looked up
+    once for each touched row; that pays if it would be shared, and get a whole table, otherwise.
+    """
+    labels = output[:lead]
+    sizes = dict(zip(labels, out, strict=False))
+    counts = []
+    for mine, shape in zip(inputs, shapes, strict=True):
+        axes = [n for a, n in zip(mine, shape, strict=True) if a in labels]
+        if not set(mine[: len(axes)]) <= set(labels):
             return None
-    return roles
+        stretched = all(n == 1 < sizes[a] for a, n in zip(mine, axes, strict=False))
+        counts.append(0 if stretched else len(axes))
+    some = any(0 < n < lead for n in counts)
+    lost = any(n and output[0] not in mine for n, mine in zip(counts, inputs, strict=True))
+    return None if some and not lost else counts
+
+
+def _within(places: dict[str, Array], labels: str, shape: Shape) -> list[Array]:
+    """Where along each of these axes; a stretched one has one place."""
+    along = [places[a] for a in labels[: len(shape)]]
+    return [place if n > 1 else 0 * place for place, n in zip(along, shape, strict=True)]
+
+
+def _einsum_rows(k: int) -> Any:
+    def rows(g: IndexedSlices, out: Any, *args: Any, inputs: tuple[str, ...], output: str) -> Any:
+        """operands' rows by their row labels, which become one label for all"""
+        lead, shapes = g.lead, [tuple(a.shape) for a in args]
+        counts = _addresses(lead, g.shape, inputs, output, shapes)
+        if counts is None:
+            return None
+        places = dict(zip(output, places_of(g.indices, g.shape[:lead]), strict=False))
+        row = next(a for a in ascii_letters if all(a not in mine for mine in inputs))
+        ids = [
+            ids_of(_within(places, mine, shape[:n]), shape[:n]) if n else None
+            for n, mine, shape in zip(counts, inputs, shapes, strict=True)
+        ]
+        local = [
+            adapter_of(a).take_rows(a, at, n) if n else a
+            for n, a, at in zip(counts, args, ids, strict=True)
+        ]
+        named = tuple(row + mine[n:] if n else mine for n, mine in zip(counts, inputs, strict=True))
+        c = _einsum_vjp(k)(g.values, None, *local, inputs=named, output=row + output[lead:])
+        return rows_of(ids[k], c, shapes[k], counts[k]) if counts[k] else c
+
+    return rows
 
 
 @primitive(
-    rows=roles(_einsum_roles, dense="if an operand has row labels, but not in front"),
+    rows=reindexed(_einsum_rows, variadic=True)._replace(
+        words="rows by the row labels of each operand",
+        dense="if an operand has row labels, but not in front",
+    ),
     vjp=_einsum_vjp,
     variadic=True,
 )
