@@ -157,7 +157,7 @@ CALLS = {
     "sum unknown": (lambda W: ops.sum(W, dims=1), TypeError,
                     "sum: got an unexpected keyword argument 'dims'; write sum(x: 'Array', ..."),
     "max of nothing": (lambda W: ts.parameter(np.ones((0, 2))).max(), ShapeError,
-                       "max: expected at least one element, got shape (0, 2), axis None."),
+                       "max: expected at least one element, got shape (0, 2), axis (0, 1)."),
     "a row too many": (lambda W: W[0, 0, 0], RowIndexError,
                        "getitem: expected at most 2 indices and one ellipsis for shape (5, 2), got "
                        "3 indices and 0 ellipses."),
@@ -235,10 +235,10 @@ CALLS = {
     "module.zero_grad": (lambda W: nn.Linear(1, 1).zero_grad(), AttributeError,
                          "Linear has no .zero_grad: nothing is accumulated on tensors, so there "
                          "is nothing to zero: drop this call."),
-    ".cuda()": (lambda W: W.cuda(), AttributeError, "Tensor has no .cuda: write x.to('cuda')."),
+    ".cuda()": (lambda W: W.cuda(), AttributeError, "Tensor has no .cuda: this version computes on the CPU alone."),
     "module.cuda()": (lambda W: nn.Linear(1, 1).cuda(), AttributeError,
-                      "Linear has no .cuda: write x.to('cuda')."),
-    ".cpu()": (lambda W: W.cpu(), AttributeError, "Tensor has no .cpu: write x.to('cpu')."),
+                      "Linear has no .cuda: this version computes on the CPU alone."),
+    ".cpu()": (lambda W: W.cpu(), AttributeError, "Tensor has no .cpu: it is there already."),
     ".requires_grad_()": (lambda W: W.requires_grad_(), AttributeError,
                           "Tensor has no .requires_grad_: a trainable tensor is made with "
                           "ts.parameter(array)."),

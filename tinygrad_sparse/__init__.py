@@ -16,7 +16,7 @@ from .functional import grad, hvp, jvp, value_and_grad
 from .gradstore import GradStore
 from .habits import pointing
 from .primitive import primitive
-from .rules import elementwise, reindexed, rowwise
+from .rules import Kink, elementwise, reindexed, rowwise
 from .slices import IndexedSlices
 from .tape import Tape, no_grad
 from .tensor import Tensor, parameter, tensor
@@ -28,6 +28,7 @@ __all__ = [
     "DensifyWarning",
     "GradStore",
     "IndexedSlices",
+    "Kink",
     "Tape",
     "Tensor",
     "elementwise",

@@ -21,6 +21,10 @@ class DtypeError(TinygradSparseError, TypeError):
     """A dtype that the operation cannot take: an integer parameter, a complex operand."""
 
 
+class ArgumentError(TinygradSparseError, ValueError):
+    """A setting out of its range: a mode that is not there, a probability above 1."""
+
+
 class LinAlgError(TinygradSparseError, _NumPyLinAlgError):
     """A matrix that has no inverse or no factor. It is one of ``np.linalg.LinAlgError`` too."""
 

@@ -7,23 +7,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from numbers import Real
 from typing import Any, NoReturn
 
 import numpy as np
 
 from tinygrad_sparse.backend import adapter_of, describe
 from tinygrad_sparse.errors import (
+    ArgumentError,
     DtypeError,
     MissingGradientError,
     ShapeError,
     TapeError,
-    TinygradSparseError,
     explain,
 )
 from tinygrad_sparse.slices import (
     Gradient,
     accumulate,
+    as_factor,
     densify,
     is_sparse,
     rows_at_lead,
@@ -145,7 +145,7 @@ class GradStore:
         Computed in float64 and scaled by the largest element, so that squares do not overflow.
         """
         if isinstance(ord, str) or not ord > 0:
-            raise TinygradSparseError(explain("norm", "ord > 0, or inf", repr(ord)))
+            raise ArgumentError(explain("norm", "ord > 0, or inf", repr(ord)))
         flat = [self._flat(g) for g in self._grads.values()]
         top = max((float(abs(v).max()) for v in flat if v.size), default=0.0)
         if ord == math.inf or not 0.0 < top < math.inf:
@@ -205,13 +205,13 @@ class GradStore:
         return new
 
     def __mul__(self, c: float) -> GradStore:
-        factor = _factor("*", c)
+        factor = as_factor("GradStore *", c)
         return self.map(lambda g: g * factor)
 
     __rmul__ = __mul__
 
     def __truediv__(self, c: float) -> GradStore:
-        factor = _factor("/", c)
+        factor = as_factor("GradStore /", c)
         return self.map(lambda g: g / factor)
 
     def __add__(self, other: GradStore) -> GradStore:
@@ -244,13 +244,3 @@ def _id_of(p: Any) -> int:
     if type(p) is not Tensor:
         raise TapeError(explain("GradStore", "a parameter as key", repr(p)))
     return p.id
-
-
-def _factor(sign: str, c: Any) -> Any:
-    """`c` as what scales a gradient of any dtype without widening it."""
-    if isinstance(c, Real):
-        return float(c)
-    if getattr(c, "shape", None) != () or c.dtype.kind not in "fiu":
-        error = ShapeError if getattr(c, "shape", ()) else DtypeError
-        raise error(explain(f"GradStore {sign}", "a real number", describe(c)))
-    return c if type(c) is Tensor else c.item()

@@ -9,8 +9,8 @@ from typing import Any, NoReturn
 HABITS = {
     "grad": "gradients are returned, not stored: grads = tape.backward(loss), then grads[x]",
     "zero_grad": "nothing is accumulated on tensors, so there is nothing to zero: drop this call",
-    "cuda": "write x.to('cuda')",
-    "cpu": "write x.to('cpu')",
+    "cuda": "this version computes on the CPU alone",
+    "cpu": "it is there already",
     "requires_grad_": "a trainable tensor is made with ts.parameter(array)",
     "retain_grad": "ts.grad differentiates by any argument of a function",
     "clone": "arrays are never changed in place by an op, so no clone is needed",
@@ -33,7 +33,7 @@ HABITS = {
     "chunk": "write ops.array_split(x, parts, axis)",
 }
 
-# Names of functions and layers elsewhere.
+# Names of functions and layers elsewhere, beside those above.
 NAMES = {
     "cat": "ops.concatenate(arrays, axis)",
     "mm": "x @ y",
@@ -41,12 +41,7 @@ NAMES = {
     "mv": "x @ y",
     "amax": "ops.max(x, axis)",
     "amin": "ops.min(x, axis)",
-    "gather": "ops.take_along_axis(x, indices, axis)",
-    "index_select": "ops.take(x, ids, axis)",
-    "unsqueeze": "ops.expand_dims(x, axis)",
-    "permute": "ops.transpose(x, axes)",
     "scatter_add": "ops.segment_sum(x, ids, num_segments) or ops.index_add(x, index, values)",
-    "masked_fill": "ops.where(mask, value, x)",
     "one_hot": "ops.one_hot(ids, classes)",
     "Variable": "ts.parameter(array)",
     "Parameter": "ts.parameter(array)",
@@ -81,11 +76,10 @@ def pointing(module: str, elsewhere: Mapping[str, Any]) -> Callable[[str], NoRet
     """A module's ``__getattr__``: where a name is that this module does not have."""
 
     def missing(name: str) -> NoReturn:
-        hint = NAMES.get(name)
-        if hint is None:
-            found = [path for path, part in elsewhere.items() if name in part.__all__]
-            hint = f"{found[0]}.{name}" if found else None
+        found = [path for path, part in elsewhere.items() if name in part.__all__]
+        hint = f"write {found[0]}.{name}" if found else HABITS.get(name)
+        hint = f"write {NAMES[name]}" if name in NAMES else hint
         text = f"module {module!r} has no attribute {name!r}"
-        raise AttributeError(text if hint is None else f"{text}: write {hint}")
+        raise AttributeError(text if hint is None else f"{text}: {hint}")
 
     return missing

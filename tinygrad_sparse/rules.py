@@ -124,9 +124,11 @@ def reindexed(*remap: Callable[..., Any] | None, variadic: bool = False) -> RowR
     return RowRule("reindexed", lambda *_: None, moves, words)
 
 
-def fixed_axes(lead: int, out: Shape, *shapes: Shape, axis: tuple[int, ...], **_: Any) -> bool:
+def fixed_axes(
+    lead: int, out: Shape, *shapes: Shape, axis: int | tuple[int, ...], **_: Any
+) -> bool:
     """if no row axis is among `axis`"""
-    return all(a >= lead for a in axis)
+    return min(axis, default=lead) >= lead if isinstance(axis, tuple) else axis >= lead
 
 
 def places_of(ids: Array, shape: Shape) -> list[Array]:

@@ -1,6 +1,6 @@
 """IndexedSlices: a gradient that is rows of a table, and the algebra of gradients. Floor 2.
 
-May import `errors` and `backend`. A gradient is only ever added, scaled or sent through a linear
+A gradient is only ever added, scaled or sent through a linear
 map, so repeated rows may wait; whatever is not linear (norm, square, max, an optimizer) coalesces
 first. The values may be Tensors: then everything here is recorded, which is how second order works.
 """
@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from numbers import Real
 from typing import Any
 
 import numpy as np
 
 from tinygrad_sparse.backend import Array, adapter_of, adapter_of_all, as_array, describe, row_ids
-from tinygrad_sparse.errors import ShapeError, SparsityError, explain
-from tinygrad_sparse.shapes import whole_numbers
+from tinygrad_sparse.errors import DtypeError, ShapeError, SparsityError, explain
+from tinygrad_sparse.shapes import whole_number, whole_numbers
 
 Gradient = Any  # an array, a Tensor, or IndexedSlices
 
@@ -39,6 +40,7 @@ class IndexedSlices:
 
     def __init__(self, indices: Any, values: Array, shape: tuple[int, ...], lead: int = 1) -> None:
         shape = whole_numbers("IndexedSlices", "a shape: a tuple of sizes", shape, least=0)
+        lead = whole_number("IndexedSlices", "a whole number as lead", lead)
         if not 1 <= lead <= len(shape):
             raise ShapeError(
                 explain("IndexedSlices", f"1 <= lead <= {len(shape)} for shape {shape}", str(lead))
@@ -151,14 +153,16 @@ class IndexedSlices:
     def norm(self) -> Array:
         """The 2-norm of the gradient, √(Σ g²), after summing repeats; its slope at 0 is 0.
 
-        Squares are summed in float64: the norm may be in range where a square is not.
+        Of values over their largest, in float64: squares neither overflow nor vanish.
         """
         values = self.coalesce().values
         xp = adapter_of(values).xp
         wide = values.astype(np.float64)
-        total = (wide * wide).sum()
+        top = largest(wide)
+        scaled = wide / top
+        total = (scaled * scaled).sum()
         root = xp.where(total > 0, xp.sqrt(xp.where(total > 0, total, 1.0)), total)
-        return root.astype(self.dtype)
+        return (top * root).astype(self.dtype)
 
     def astype(self, dtype: Any) -> IndexedSlices:
         """The same rows with values of another dtype."""
@@ -199,14 +203,14 @@ class IndexedSlices:
         return self._map(lambda v: -v)
 
     def __mul__(self, scalar: Any) -> IndexedSlices:
-        check_scalar("*", scalar)
-        return self._map(lambda v: v * scalar)
+        factor = as_factor("IndexedSlices *", scalar)
+        return self._map(lambda v: v * factor)
 
     __rmul__ = __mul__
 
     def __truediv__(self, scalar: Any) -> IndexedSlices:
-        check_scalar("/", scalar)
-        return self._map(lambda v: v / scalar)
+        factor = as_factor("IndexedSlices /", scalar)
+        return self._map(lambda v: v / factor)
 
     def __add__(self, other: Gradient) -> Gradient:
         if type(other) is IndexedSlices:
@@ -239,17 +243,27 @@ def rows_of(indices: Array, values: Array, shape: tuple[int, ...], lead: int = 1
     return new
 
 
-def check_scalar(sign: str, scalar: Any) -> None:
-    """Only a scalar treats every row alike, whichever rows are there."""
-    if getattr(scalar, "ndim", 0) != 0 or type(scalar) is IndexedSlices:
-        raise SparsityError(
-            explain(
-                f"IndexedSlices {sign}",
-                "a scalar",
-                repr(scalar) if type(scalar) is IndexedSlices else describe(scalar),
-                "scale .values row by row, or write .to_dense()",
-            )
-        )
+def as_factor(op: str, x: Any) -> Any:
+    """`x` as a factor that widens no dtype: only a number treats every row alike.
+
+    Raises SparsityError for what has a shape, DtypeError for what is no number.
+    """
+    if isinstance(x, Real):
+        return float(x)
+    if type(x) is IndexedSlices or getattr(x, "shape", None) or isinstance(x, (list, tuple)):
+        hint = "scale .values row by row, or write .to_dense()"
+        got = repr(x) if type(x) is IndexedSlices else describe(x)
+        raise SparsityError(explain(op, "a real number", got, hint))
+    if not hasattr(x, "dtype") or x.dtype.kind not in "fiu":
+        raise DtypeError(explain(op, "a real number", describe(x)))
+    return x.item() if isinstance(x, np.ndarray) else x
+
+
+def largest(values: Array) -> float:
+    """The largest absolute value, as a plain number to scale by: 1 if that is 0 or not finite."""
+    size = abs(values)
+    top = float(size.max().item()) if size.size else 0.0
+    return top if 0.0 < top < math.inf else 1.0
 
 
 def is_sparse(g: Gradient) -> bool:

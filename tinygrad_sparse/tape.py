@@ -142,8 +142,9 @@ class Tape:
         """Gradients of `loss` by every parameter it was computed from, as a GradStore.
 
         `seed` is the cotangent of a loss that is not a scalar, of exactly its shape; IndexedSlices
-        will do. With
-        ``create_graph=True`` (inside the block) the gradients are Tensors that are recorded too.
+        will do. With ``create_graph=True`` (inside the block) the gradients are Tensors that are
+        recorded too. Raises TapeError for a loss of another tape, or a tape that is spent, and
+        ShapeError for a loss that is no scalar without a seed.
         """
         from tinygrad_sparse.backward import backward
 

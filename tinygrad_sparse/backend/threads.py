@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from tinygrad_sparse.errors import TinygradSparseError, explain
+from tinygrad_sparse.errors import ArgumentError, explain
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
@@ -43,7 +43,7 @@ def set_num_threads(n: int) -> None:
     """
     global _threads, _pool
     if n != int(n) or n < 1:
-        raise TinygradSparseError(explain("set_num_threads", "a number of threads >= 1", repr(n)))
+        raise ArgumentError(explain("set_num_threads", "a number of threads >= 1", repr(n)))
     with _busy:
         _threads = min(int(n), _cores())
         if _pool is not None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from tinygrad_sparse import ops
 from tinygrad_sparse.backend import as_array, describe
-from tinygrad_sparse.errors import RowIndexError, ShapeError, TinygradSparseError, explain
+from tinygrad_sparse.errors import ArgumentError, RowIndexError, ShapeError, explain
 from tinygrad_sparse.shapes import broadcasts
 from tinygrad_sparse.tensor import Tensor, unwrap
 
@@ -84,7 +84,7 @@ def reducer(op: str, reduction: str) -> Callable[..., Any]:
     mean of no losses is 0, with a zero gradient.
     """
     if reduction not in _REDUCERS:
-        raise TinygradSparseError(explain(op, "reduction 'mean', 'sum' or 'none'", repr(reduction)))
+        raise ArgumentError(explain(op, "reduction 'mean', 'sum' or 'none'", repr(reduction)))
     return _REDUCERS[reduction]
 
 

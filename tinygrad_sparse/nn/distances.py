@@ -6,7 +6,7 @@ from typing import Any
 
 from tinygrad_sparse import ops
 from tinygrad_sparse.backend import adapter_of
-from tinygrad_sparse.errors import TinygradSparseError, explain
+from tinygrad_sparse.errors import ArgumentError, explain
 from tinygrad_sparse.tensor import unwrap
 
 from .arguments import reducer, same_shape, together
@@ -45,7 +45,7 @@ def huber(x: Any, y: Any, reduction: str = "mean", delta: float = 1.0) -> Any:
     """
     reduce = reducer("huber", reduction)
     if not delta > 0:
-        raise TinygradSparseError(explain("huber", "delta > 0", repr(delta)))
+        raise ArgumentError(explain("huber", "delta > 0", repr(delta)))
     d = _difference("huber", x, y)
     inner = ops.clip(d, -delta, delta)  # one formula: nothing unused can overflow
     return reduce(inner * (d - 0.5 * inner))

@@ -8,9 +8,14 @@ import numpy as np
 
 from tinygrad_sparse import ops
 from tinygrad_sparse.backend import as_array
-from tinygrad_sparse.errors import TinygradSparseError, explain
+from tinygrad_sparse.errors import ArgumentError, explain
 
 from .module import Module
+
+
+def _check_probability(op: str, p: float) -> None:
+    if not 0.0 <= p <= 1.0:
+        raise ArgumentError(explain(op, "p in [0, 1]", repr(p)))
 
 
 def dropout(x: Any, p: float, rng: np.random.Generator) -> Any:
@@ -23,11 +28,10 @@ def dropout(x: Any, p: float, rng: np.random.Generator) -> Any:
     array([2., 2., 2., 0., 0., 0.])
     """
     x = as_array("dropout", x)
-    if not 0.0 <= p <= 1.0:
-        raise TinygradSparseError(explain("dropout", "p in [0, 1]", repr(p)))
+    _check_probability("dropout", p)
     if not isinstance(rng, np.random.Generator):
         hint = "np.random.default_rng(seed) makes one"
-        raise TinygradSparseError(explain("dropout", "a random generator", repr(rng), hint))
+        raise ArgumentError(explain("dropout", "a random generator", repr(rng), hint))
     if p == 0:
         return x
     kept = rng.random(x.shape, dtype=np.float32) >= p
@@ -38,8 +42,7 @@ class Dropout(Module):
     """`dropout` while training, and nothing after ``eval()``; draws from a generator of its own."""
 
     def __init__(self, p: float = 0.5, *, seed: int | None = None) -> None:
-        if not 0.0 <= p <= 1.0:
-            raise TinygradSparseError(explain("Dropout", "p in [0, 1]", repr(p)))
+        _check_probability("Dropout", p)
         self.p = p
         self.rng = np.random.default_rng(seed)
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from tinygrad_sparse import ops
 from tinygrad_sparse.backend import Array, row_ids
-from tinygrad_sparse.errors import TinygradSparseError, explain
+from tinygrad_sparse.errors import ArgumentError, explain
 from tinygrad_sparse.ops.bag import MODES, _bags
 from tinygrad_sparse.primitive import primitive
 from tinygrad_sparse.rules import elementwise
@@ -56,7 +56,7 @@ class Embedding(Module):
         dtype: Any = np.float32,
     ) -> None:
         if max_norm is not None and not max_norm > 0:
-            raise TinygradSparseError(explain("Embedding", "max_norm > 0", repr(max_norm)))
+            raise ArgumentError(explain("Embedding", "max_norm > 0", repr(max_norm)))
         self.weight = _table("embedding.weight", V, d, padding_idx, std, seed, dtype)
         self.padding_idx = padding_idx
         self.max_norm = max_norm
@@ -97,7 +97,7 @@ class EmbeddingBag(Module):
         dtype: Any = np.float32,
     ) -> None:
         if mode not in MODES:
-            raise TinygradSparseError(explain("EmbeddingBag", f"a mode of {MODES}", repr(mode)))
+            raise ArgumentError(explain("EmbeddingBag", f"a mode of {MODES}", repr(mode)))
         self.weight = _table("embedding_bag.weight", V, d, padding_idx, std, seed, dtype)
         self.mode = mode
         self.padding_idx = padding_idx

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from tinygrad_sparse.shapes import whole_numbers
 from tinygrad_sparse.tensor import Tensor, parameter
 
 from .arguments import as_data
@@ -23,7 +24,8 @@ class Linear(Module):
     def __init__(
         self, n: int, m: int, *, bias: bool = True, seed: int | None = None, dtype: Any = np.float32
     ) -> None:
-        bound = (6.0 / (n + m)) ** 0.5
+        n, m = whole_numbers("Linear", "numbers of inputs and outputs, 0 or more", (n, m), least=0)
+        bound = (6.0 / max(1, n + m)) ** 0.5
         weight = np.random.default_rng(seed).uniform(-bound, bound, (n, m))
         self.weight = parameter(weight.astype(dtype), name="linear.weight")
         self.bias = parameter(np.zeros(m, dtype), name="linear.bias") if bias else None

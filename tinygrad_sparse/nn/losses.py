@@ -12,7 +12,7 @@ import numpy as np
 
 from tinygrad_sparse import ops
 from tinygrad_sparse.backend import Array, as_array, describe, row_ids
-from tinygrad_sparse.errors import ShapeError, TinygradSparseError, explain
+from tinygrad_sparse.errors import ArgumentError, ShapeError, explain
 from tinygrad_sparse.primitive import primitive
 from tinygrad_sparse.rules import rowwise
 from tinygrad_sparse.tensor import unwrap
@@ -62,7 +62,7 @@ def cross_entropy(
     op = "cross_entropy"
     reduce = reducer(op, reduction)
     if not 0.0 <= label_smoothing <= 1.0:
-        raise TinygradSparseError(explain(op, "label_smoothing in [0, 1]", repr(label_smoothing)))
+        raise ArgumentError(explain(op, "label_smoothing in [0, 1]", repr(label_smoothing)))
     logits = as_array(op, logits)
     chosen = _chosen(op, logits, targets, weight, ignore_index)
     log_probs = ops.log_softmax(logits)

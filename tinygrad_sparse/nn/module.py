@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tinygrad_sparse.errors import CheckpointError, TinygradSparseError, explain
+from tinygrad_sparse.errors import ArgumentError, CheckpointError, explain
 from tinygrad_sparse.habits import HABITS
 from tinygrad_sparse.tensor import Tensor
 
@@ -58,7 +58,7 @@ class Module:
         for name, value in _walk(self, ""):
             if type(value) is Tensor and value.id not in seen:
                 if name in names:  # by a dict key with a dot in it
-                    raise TinygradSparseError(
+                    raise ArgumentError(
                         explain(type(self).__name__, "a name for each parameter", f"{name!r} twice")
                     )
                 seen.add(value.id)

@@ -58,7 +58,7 @@ def layer_norm(
 
     A row of equal numbers becomes zeros. Other rows do not matter, so they stay apart.
 
-    >>> layer_norm(np.array([[1.0, 3.0], [5.0, 5.0]]), eps=0.0 + 1e-12).round(6)
+    >>> layer_norm(np.array([[1.0, 3.0], [5.0, 5.0]]), eps=1e-12).round(6)
     array([[-1.,  1.],
            [ 0.,  0.]])
     """

@@ -18,7 +18,7 @@ import numpy as np
 
 from tinygrad_sparse import ops
 from tinygrad_sparse.backend import Array, adapter_of, describe
-from tinygrad_sparse.errors import ShapeError, TinygradSparseError, explain
+from tinygrad_sparse.errors import ArgumentError, ShapeError, explain
 from tinygrad_sparse.primitive import primitive
 from tinygrad_sparse.rules import rowwise
 from tinygrad_sparse.shapes import Shape
@@ -218,7 +218,7 @@ class PathPenalty:
         self, depth: int, weight: float, *, decay: float = 0.5, window: bool = True
     ) -> None:
         if not (weight >= 0 and 0 < decay <= 1):
-            raise TinygradSparseError(
+            raise ArgumentError(
                 explain("PathPenalty", "weight >= 0 and 0 < decay <= 1", f"{weight} and {decay}")
             )
         depths = np.repeat(np.arange(depth), 2 ** np.arange(depth))

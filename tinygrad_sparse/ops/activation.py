@@ -10,7 +10,7 @@ import math
 from typing import Any
 
 from tinygrad_sparse.backend import Array
-from tinygrad_sparse.errors import TinygradSparseError, explain
+from tinygrad_sparse.errors import ArgumentError, explain
 from tinygrad_sparse.primitive import primitive
 from tinygrad_sparse.rules import Kink, elementwise
 
@@ -101,11 +101,11 @@ def gelu(x: Any, approximate: str = "none") -> Any:
     """x · Φ(x), with Φ the normal distribution's: x/2 · (1 + erf(x/√2)).
 
     ``approximate="tanh"`` is x/2 · (1 + tanh(√(2/π) (x + 0.044715 x³))), within 5e-4 of it.
-    Hendrycks and Gimpel, 2016. Raises TinygradSparseError for any other `approximate`.
+    Hendrycks and Gimpel, 2016. Raises ArgumentError for any other `approximate`.
     """
     if approximate == "none":
         return multiply(0.5, x) * (1.0 + erf(multiply(math.sqrt(0.5), x)))
     if approximate == "tanh":
         t = clip(x, -16.0, 16.0)  # the tanh is ±1 out there, and t³ would overflow
         return multiply(0.5, x) * (1.0 + tanh(math.sqrt(2 / math.pi) * (t + 0.044715 * t * t * t)))
-    raise TinygradSparseError(explain("gelu", "approximate='none' or 'tanh'", repr(approximate)))
+    raise ArgumentError(explain("gelu", "approximate='none' or 'tanh'", repr(approximate)))

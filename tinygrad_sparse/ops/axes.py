@@ -49,11 +49,17 @@ def reducing(op: str, empty: bool = True) -> Callable[..., Any]:
     def canonical(x: Array, *, axis: Any = None, keepdims: bool = False, **static: Any) -> Any:
         shape = tuple(x.shape)
         axes = canonical_axes(op, axis, len(shape))
-        if not empty and any(shape[a] == 0 for a in axes):
-            raise ShapeError(explain(op, "at least one element", f"shape {shape}, axis {axis}"))
+        if not empty:
+            refuse_empty(op, shape, axes)
         return (x,), {"axis": axes, "keepdims": bool(keepdims), **static}
 
     return canonical
+
+
+def refuse_empty(op: str, shape: tuple[int, ...], axes: tuple[int, ...]) -> None:
+    """ShapeError if there is nothing to choose from."""
+    if any(shape[a] == 0 for a in axes):
+        raise ShapeError(explain(op, "at least one element", f"shape {shape}, axis {axes}"))
 
 
 def reduced(shape: tuple[int, ...], axis: tuple[int, ...], keepdims: bool) -> tuple[int, ...]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tinygrad_sparse.backend import Array, as_array, as_host_array, describe, row_ids
-from tinygrad_sparse.errors import RowIndexError, ShapeError, TinygradSparseError, explain
+from tinygrad_sparse.errors import ArgumentError, RowIndexError, ShapeError, explain
 from tinygrad_sparse.tensor import unwrap
 
 from .elementwise import where
@@ -67,9 +67,9 @@ def embedding_bag(
     """
     op = "embedding_bag"
     if mode not in MODES:
-        raise TinygradSparseError(explain(op, f"a mode of {MODES}", repr(mode)))
+        raise ArgumentError(explain(op, f"a mode of {MODES}", repr(mode)))
     if weights is not None and mode != "sum":
-        raise TinygradSparseError(explain(op, "weights with mode='sum' only", repr(mode)))
+        raise ArgumentError(explain(op, "weights with mode='sum' only", repr(mode)))
     table = as_array(op, table)
     flat, bags, count = _bags(op, ids, offsets)
     flat = row_ids(op, flat, table.shape[0], f", table {tuple(table.shape)}")

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tinygrad_sparse.backend import Array, adapter_of, as_array
-from tinygrad_sparse.errors import ShapeError, TinygradSparseError, explain
+from tinygrad_sparse.errors import ArgumentError, ShapeError, explain
 from tinygrad_sparse.primitive import composite, primitive
 from tinygrad_sparse.rules import ids_of, moved, places_of, reindexed
 from tinygrad_sparse.shapes import whole_numbers
@@ -238,7 +238,7 @@ def pad(x: Any, pad_width: Any, mode: str = "constant", constant_values: Any = 0
         wanted = "whole numbers of places, 0 or more, before and after each axis"
         raise ShapeError(explain("pad", wanted, repr(pad_width)))
     if mode not in _MODES:
-        raise TinygradSparseError(explain("pad", f"a mode in {_MODES}", repr(mode)))
+        raise ArgumentError(explain("pad", f"a mode in {_MODES}", repr(mode)))
     if mode == "constant":
         index = tuple(slice(b, b + n) for n, (b, _) in zip(shape, width, strict=True))
         return _pad(x, index=index, width=width, constant_values=constant_values)

@@ -32,6 +32,7 @@ def _matmul_canonical(x: Array, w: Array) -> Any:
 
 
 def _matrix(x: Any) -> Any:
+    # its width may be 0, so -1 would not do
     return x if len(x.shape) == 2 else reshape(x, (math.prod(x.shape[:-1]), x.shape[-1]))
 
 
@@ -43,11 +44,6 @@ def _matmul_vjp_x(g: Any, out: Any, x: Any, w: Any) -> Any:
     if g.shape[-1] == 1:  # an outer product: a multiply does it in a third of the time of BLAS
         return g * swapaxes(w, -1, -2)
     return g @ swapaxes(w, -1, -2)
-
-
-def _rows(x: Any) -> Any:
-    """x as a matrix; its width may be 0, so -1 would not do."""
-    return reshape(x, (math.prod(x.shape[:-1]), x.shape[-1]))
 
 
 def _matmul_vjp_w(g: Any, out: Any, x: Any, w: Any) -> Any:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tinygrad_sparse.backend import Array, as_array
-from tinygrad_sparse.errors import ShapeError, TinygradSparseError, explain
+from tinygrad_sparse.errors import ArgumentError, ShapeError, explain
 from tinygrad_sparse.primitive import composite, primitive
 from tinygrad_sparse.rules import Kink
 
@@ -45,7 +45,7 @@ def _norm_vjp(
 
 
 @primitive(rows=reduction(_norm_vjp), vjp=(_norm_vjp,), canonical=reducing("vector_norm"))
-def _norm(xp: Any, x: Array, *, axis: Any, keepdims: bool, ord: float) -> Array:
+def _vector_norm(xp: Any, x: Array, *, axis: Any, keepdims: bool, ord: float) -> Array:
     y = x.astype(wide(x) or (x.dtype if x.dtype.kind == "f" else np.float64), copy=False)
     limits = np.finfo(y.dtype)
     with np.errstate(over="ignore"):
@@ -64,7 +64,7 @@ def vector_norm(x: Any, axis: Axes = None, keepdims: bool = False, ord: float = 
     """(Σ abs(x)**ord)**(1/ord) over `axis`, of all elements if None; the largest for infinity.
 
     `ord` is any number above 0, or ±infinity for the largest and the smallest: ties share the
-    cotangent. Raises TinygradSparseError for another `ord`.
+    cotangent. Raises ArgumentError for another `ord`.
 
     >>> float(vector_norm(np.array([3e200, 4e200])) / 1e200)
     5.0
@@ -78,8 +78,8 @@ def vector_norm(x: Any, axis: Axes = None, keepdims: bool = False, ord: float = 
     if ord == -math.inf:
         return min(absolute(x), axes, keepdims)
     if isinstance(ord, str) or not ord > 0:
-        raise TinygradSparseError(explain("vector_norm", "ord > 0 or ±infinity", repr(ord)))
-    return _norm(x, axis=axes, keepdims=keepdims, ord=float(ord))
+        raise ArgumentError(explain("vector_norm", "ord > 0 or ±infinity", repr(ord)))
+    return _vector_norm(x, axis=axes, keepdims=keepdims, ord=float(ord))
 
 
 @composite(

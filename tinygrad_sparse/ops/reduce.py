@@ -1,6 +1,6 @@
 """Reductions. Floor 4: declarations only, NumPy's names and semantics.
 
-float16 sums, products and counts are kept in float32. A tie of max or min splits the cotangent
+float16 sums and products are kept in float32. A tie of max or min splits the cotangent
 evenly, so what arrives is always what was sent. A product's cotangent is the product of the others,
 never the whole divided by its part.
 """
@@ -13,11 +13,19 @@ from typing import Any
 import numpy as np
 
 from tinygrad_sparse.backend import Array
-from tinygrad_sparse.errors import ShapeError, explain
 from tinygrad_sparse.primitive import primitive
 from tinygrad_sparse.rules import Kink
 
-from .axes import canonical_axis, kept, narrow, reduced, reducing, wide
+from .axes import (
+    canonical_axes,
+    canonical_axis,
+    kept,
+    narrow,
+    reduced,
+    reducing,
+    refuse_empty,
+    wide,
+)
 from .elementwise import where
 from .reduction import reduction
 from .scan import _others
@@ -184,10 +192,7 @@ def min(xp: Any, x: Array, *, axis: Any = None, keepdims: bool = False) -> Array
 def _place(op: str) -> Any:
     def canonical(x: Array, *, axis: Any = None, keepdims: bool = False) -> Any:
         axis = None if axis is None else canonical_axis(op, axis, x.ndim)
-        if 0 in (x.shape if axis is None else x.shape[axis : axis + 1]):
-            raise ShapeError(
-                explain(op, "at least one element", f"shape {tuple(x.shape)}, axis {axis}")
-            )
+        refuse_empty(op, tuple(x.shape), canonical_axes(op, axis, x.ndim))
         return (x,), {"axis": axis, "keepdims": bool(keepdims)}
 
     return canonical

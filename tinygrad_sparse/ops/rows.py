@@ -13,6 +13,7 @@ from tinygrad_sparse.backend import Array, adapter_of, are_row_ids, as_array, ro
 from tinygrad_sparse.errors import ShapeError, explain
 from tinygrad_sparse.primitive import composite, primitive
 from tinygrad_sparse.rules import members, reindexed
+from tinygrad_sparse.shapes import whole_number
 from tinygrad_sparse.slices import IndexedSlices, rows_of
 from tinygrad_sparse.tensor import Tensor, pending_of, ready, unwrap
 
@@ -154,6 +155,7 @@ def scatter_rows(values: Any, ids: Any, size: int) -> Any:
     array([4., 3., 0.])
     """
     values = as_array("scatter_rows", values)
+    size = whole_number("scatter_rows", "a whole number of rows, 0 or more", size, least=0)
     rows = row_ids("scatter_rows", unwrap(ids), size)
     if rows.ndim != 1 or tuple(values.shape[:1]) != rows.shape:
         raise ShapeError(
@@ -176,5 +178,6 @@ def one_hot(ids: Any, classes: int, dtype: Any = np.float32) -> Array:
     array([[0., 0., 1.],
            [1., 0., 0.]], dtype=float32)
     """
+    classes = whole_number("one_hot", "a whole number of classes, 0 or more", classes, least=0)
     rows = row_ids("one_hot", unwrap(ids), classes, f", {classes} classes")
     return (rows[..., None] == np.arange(classes)).astype(dtype)

@@ -12,19 +12,12 @@ import numpy as np
 
 from tinygrad_sparse.backend import Array, as_array
 from tinygrad_sparse.primitive import composite, primitive
-from tinygrad_sparse.rules import Kink, rowwise
-from tinygrad_sparse.shapes import Shape
+from tinygrad_sparse.rules import Kink, fixed_axes, rowwise
 
 from .axes import canonical_axis, narrow, wide
 from .shape import reshape
 
-
-def _within_rows(lead: int, out: Shape, *shapes: Shape, axis: int, **_: Any) -> bool:
-    """if `axis` is no row axis"""
-    return axis >= lead
-
-
-_ALONG = rowwise("r", when=_within_rows)
+_ALONG = rowwise("r", when=fixed_axes)
 
 
 def _part(axis: int, *part: int | None) -> tuple[slice, ...]:

@@ -16,6 +16,7 @@ from tinygrad_sparse.backend.precision import widened
 from tinygrad_sparse.errors import ShapeError, explain
 from tinygrad_sparse.primitive import composite, primitive
 from tinygrad_sparse.rules import Kink, RowRule, members, reindexed
+from tinygrad_sparse.shapes import whole_number
 from tinygrad_sparse.slices import IndexedSlices, rows_of
 from tinygrad_sparse.tensor import unwrap
 
@@ -47,16 +48,16 @@ def _counts(ids: Array, size: int) -> Array:
     return np.maximum(np.bincount(ids, minlength=size), 1)
 
 
-def _segments(op: str, x: Any, ids: Any, num_segments: int) -> tuple[Any, Array]:
-    """x with a row for each id, and the ids in one row, checked."""
+def _segments(op: str, x: Any, ids: Any, num_segments: Any) -> tuple[Any, Array, int]:
+    """x with a row for each id, the ids in one row, and the number of segments, checked."""
     x = as_array(op, x)
+    num_segments = whole_number(op, "a whole number of segments, 0 or more", num_segments, least=0)
     rows = row_ids(op, unwrap(ids), num_segments, f", {num_segments} segments")
     if rows.ndim == 0 or tuple(x.shape[: rows.ndim]) != rows.shape:
         got = f"x {tuple(x.shape)} and ids {rows.shape}"
         raise ShapeError(explain(op, "x (*n, *row) and ids (*n)", got))
-    return (x if rows.ndim == 1 else reshape(x, (rows.size, *x.shape[rows.ndim :]))), rows.reshape(
-        -1
-    )
+    x = x if rows.ndim == 1 else reshape(x, (rows.size, *x.shape[rows.ndim :]))
+    return x, rows.reshape(-1), num_segments
 
 
 def segment_sum(x: Any, ids: Any, num_segments: int) -> Any:
@@ -68,8 +69,8 @@ def segment_sum(x: Any, ids: Any, num_segments: int) -> Any:
     >>> segment_sum(np.array([1.0, 2.0, 4.0]), [2, 0, 2], 3)
     array([2., 0., 5.])
     """
-    x, rows = _segments("segment_sum", x, ids, num_segments)
-    return _scatter_rows(x, rows, size=num_segments)
+    x, rows, size = _segments("segment_sum", x, ids, num_segments)
+    return _scatter_rows(x, rows, size=size)
 
 
 def _mean_vjp(g: Any, out: Any, x: Any, ids: Array, *, size: int) -> Any:
@@ -90,8 +91,8 @@ def segment_mean(x: Any, ids: Any, num_segments: int) -> Any:
     >>> segment_mean(np.array([1.0, 2.0, 4.0]), [2, 0, 2], 3)
     array([2. , 0. , 2.5])
     """
-    x, rows = _segments("segment_mean", x, ids, num_segments)
-    return _segment_mean(x, rows, size=num_segments)
+    x, rows, size = _segments("segment_mean", x, ids, num_segments)
+    return _segment_mean(x, rows, size=size)
 
 
 def _max_vjp(g: Any, out: Any, x: Any, ids: Array, *, size: int) -> Any:
@@ -125,5 +126,5 @@ def segment_max(x: Any, ids: Any, num_segments: int) -> Any:
     >>> segment_max(np.array([1.0, 2.0, 4.0]), [2, 0, 2], 3)
     array([  2., -inf,   4.])
     """
-    x, rows = _segments("segment_max", x, ids, num_segments)
-    return _segment_max(x, rows, size=num_segments)
+    x, rows, size = _segments("segment_max", x, ids, num_segments)
+    return _segment_max(x, rows, size=size)

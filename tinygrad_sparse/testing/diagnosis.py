@@ -23,10 +23,11 @@ class GradientError(AssertionError):
     """A gradient that is not the derivative, or a rule that breaks a promise.
 
     `kind` says what it looks like. Wrong numbers: "sign", "factor", "zero", "swapped",
-    "transposed", "some entries", "missing term", "not a number". Points that differences cannot
-    judge: "kink", "edge", "unsettled", "not finite", "not analytic". Broken promises: "shape",
-    "dtype", "untouched row", "sparse", "not repeatable", "zero upstream", "strides", "written to",
-    "twice". `argument` and `index` say where; `got` and `expected` what, if it is one number.
+    "transposed", "some entries", "missing term", "not linear", "not a number". Points that
+    differences cannot judge: "kink", "edge", "unsettled", "not finite", "not analytic". Broken
+    promises: "shape", "dtype", "untouched row", "sparse", "not repeatable", "zero upstream",
+    "strides", "written to", "twice". `argument` and `index` say where; `got` and `expected` what,
+    if it is one number.
     """
 
     def __init__(

@@ -14,7 +14,13 @@ import numpy as np
 from tinygrad_sparse import ops
 from tinygrad_sparse.backend import describe
 from tinygrad_sparse.backward import run
-from tinygrad_sparse.errors import DtypeError, TapeError, TinygradSparseError, explain
+from tinygrad_sparse.errors import (
+    ArgumentError,
+    DtypeError,
+    TapeError,
+    TinygradSparseError,
+    explain,
+)
 from tinygrad_sparse.functional import grad, identity
 from tinygrad_sparse.slices import Gradient, densify
 from tinygrad_sparse.tape import Tape, no_grad
@@ -136,7 +142,7 @@ def _options(
     op: str, eps: float | None, atol: float | None, rtol: float | None, seed: int, method: str
 ) -> Options:
     if method not in METHODS:
-        raise TinygradSparseError(explain(op, f"a method of {METHODS}", repr(method)))
+        raise ArgumentError(explain(op, f"a method of {METHODS}", repr(method)))
     return Options(eps, atol, rtol, seed, method)
 
 
@@ -285,7 +291,7 @@ def _written(f: Callable[..., Any], vjp: Any, arrays: Arrays, wanted: tuple[int,
     name = name_of(f)
     if not callable(vjp):
         if len(vjp) != len(arrays):
-            raise TinygradSparseError(
+            raise ArgumentError(
                 explain("check_vjp", f"a VJP or None for each of {len(arrays)} arguments",
                         f"{len(vjp)}", "or one function that gives a tuple")
             )  # fmt: skip
@@ -301,7 +307,7 @@ def _written(f: Callable[..., Any], vjp: Any, arrays: Arrays, wanted: tuple[int,
         found = vjp(g, out, *mine)
         found = found if type(found) in (tuple, list) else (found,)
         if len(found) != len(wanted):
-            raise TinygradSparseError(
+            raise ArgumentError(
                 explain(f"vjp of {name}", f"a cotangent for each of {len(wanted)} float arguments",
                         f"{len(found)}")
             )  # fmt: skip
