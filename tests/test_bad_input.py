@@ -364,9 +364,11 @@ CALLS = {
     "both kinds": (lambda W: optim.SGD([{"params": [W]}, W], lr=0.1), TapeError,
                    "SGD: expected parameters or groups, got a list of both."),
     "unknown setting": (lambda W: optim.SGD([{"params": [W], "momentun": 0.9}], lr=0.1), TypeError,
-                        "SGD: a group with unknown settings ['momentun']"),
+                        "SGD: expected settings among ['average', 'count', 'dampening', 'lr', "
+                        "'master', 'maximize', 'momentum', 'nesterov', 'sparse', 'weight_decay'], "
+                        "got 'momentun'. Hint: write momentum."),
     "no params": (lambda W: optim.SGD([{"lr": 0.1}], lr=0.1), TypeError,
-                  "SGD: a group with no 'params'"),
+                  "SGD: expected a group with 'params', got ['lr']."),
     "lr": (lambda W: optim.SGD([W], lr="0.1"), DtypeError,
            "SGD: expected a number for lr, got '0.1'."),
     "sparse": (lambda W: optim.Adam([W], sparse="fast"), SparsityError,

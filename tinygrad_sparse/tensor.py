@@ -494,6 +494,11 @@ def parameter(array: Any, *, name: str | None = None, device: str = "cpu") -> Te
     return leaf
 
 
+def native(array: np.ndarray) -> np.ndarray:
+    """An array as this machine orders bytes; files and other machines may have it otherwise."""
+    return array.astype(array.dtype.newbyteorder("="), copy=False)
+
+
 def _own(array: Any, op: str, kinds: str, device: str) -> Array:
     """A native, contiguous copy of `array` that only we can write to."""
     try:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tinygrad_sparse.errors import CheckpointError, TinygradSparseError, explain
-from tinygrad_sparse.tensor import HABITS, Tensor
+from tinygrad_sparse.tensor import HABITS, Tensor, native
 
 
 class Module:
@@ -101,7 +101,7 @@ class Module:
                 explain("load_state_dict", f"exactly the names {sorted(mine)}",
                         f"missing {missing}, unknown {extra}")
             )  # fmt: skip
-        arrays = {name: np.asarray(value) for name, value in state.items()}
+        arrays = {name: native(np.asarray(value)) for name, value in state.items()}
         for name, p in mine.items():
             a = arrays[name]
             if a.shape != p.shape or a.dtype != p.dtype:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, ClassVar, NamedTuple, NoReturn
 
 import numpy as np
 
 from tinygrad_sparse.errors import (
+    SettingError,
     ShapeError,
     SparsityError,
     TapeError,
@@ -21,17 +22,18 @@ from tinygrad_sparse.slices import finer, is_sparse, parts_of, touched
 from tinygrad_sparse.tensor import HABITS, Tensor, moving_rows, pending_of, unwrap
 
 from .rule import Rule
-from .saving import (
-    STATES,
-    check_settings,
-    checked_groups,
-    loaded_state,
-    saved_groups,
-    saved_states,
+from .saving import STATES, checked_groups, loaded_state, saved_groups, saved_states
+from .settings import (
+    COMMON,
+    RANGES,
+    Range,
+    Settings,
+    check_names,
+    checked,
+    names_known,
+    translated,
 )
 from .state import State, names_of, refuse_rows
-
-COMMON = {"sparse": "exact", "maximize": False, "master": False, "count": "all", "average": 0.0}
 
 
 class _Update(NamedTuple):
@@ -67,6 +69,8 @@ class Optimizer:
     after each step; of all rows, at the cost of the touched ones: see `averages`.
     """
 
+    ranges: ClassVar[Mapping[str, Range]] = RANGES
+
     def __init__(
         self,
         rule: Rule | Callable[[dict[str, Any]], Rule],
@@ -75,9 +79,11 @@ class Optimizer:
     ) -> None:
         self._choose: Callable[[dict[str, Any]], Rule]
         self._choose = (lambda settings: rule) if isinstance(rule, Rule) else rule
-        self._defaults = {**COMMON, **defaults}
+        self._defaults = {**COMMON, **translated(type(self).__name__, defaults)}
+        self._check_names(isinstance(rule, Rule))
         self.groups: list[dict[str, Any]] = []
-        self._home: dict[int, tuple[Tensor, dict[str, Any]]] = {}
+        self._settings: list[Settings] = []  # of the groups
+        self._home: dict[int, tuple[Tensor, Settings]] = {}
         self._states: dict[int, State] = {}
         self._arrays: set[int] = set()  # ids of the parameters' arrays
         self.calls = 0  # steps taken: what schedules go by
@@ -97,15 +103,15 @@ class Optimizer:
     def add_group(self, entry: dict[str, Any]) -> None:
         """More parameters, with settings of their own where `entry` has them."""
         name = type(self).__name__
-        entry = self._translated(entry)
-        unknown = set(entry) - set(self._defaults) - {"params"}
-        if unknown or "params" not in entry:
-            what = f"unknown settings {sorted(unknown)}" if unknown else "no 'params'"
-            raise TypeError(f"{name}: a group with {what}")
+        entry = translated(name, entry)
+        check_names(name, entry, self._defaults)
+        if "params" not in entry:
+            raise SettingError(explain(name, "a group with 'params'", f"{sorted(entry)}"))
         params = entry["params"]
         group = {**self._defaults, **entry}
         group["params"] = [params] if type(params) is Tensor else list(params)
-        check_settings(name, group)
+        settings = Settings(name, group, self.ranges)
+        settings.check(group)
         for p in group["params"]:
             if type(p) is not Tensor or p._node >= 0:
                 got = f"{p.name} {p.shape}" if type(p) is Tensor else type(p).__name__
@@ -115,15 +121,17 @@ class Optimizer:
             if p.id in self._home or ids.count(p.id) > 1:
                 raise TapeError(explain(name, "each parameter once", f"{p.name} twice"))
         self.groups.append(group)
-        self._home.update({p.id: (p, group) for p in group["params"]})
+        self._settings.append(settings)
+        self._home.update({p.id: (p, settings) for p in group["params"]})
         self._arrays.update(id(p._array()) for p in group["params"])
 
-    def _translated(self, entry: dict[str, Any]) -> dict[str, Any]:
-        """A group's settings under the names that formulas use."""
-        entry = dict(entry)
-        if "betas" in entry and "beta1" in self._defaults:
-            entry["beta1"], entry["beta2"] = entry.pop("betas")
-        return entry
+    def _check_names(self, alone: bool) -> None:
+        first = self._choose(self._defaults)
+        own = [vars(c)["__init__"] for c in type(self).__mro__[:-1] if "__init__" in vars(c)]
+        own.remove(Optimizer.__init__)
+        known = names_known(own, first, alone)
+        if known is not None:
+            check_names(type(self).__name__, self._defaults, known)
 
     @property
     def lr(self) -> Any:
@@ -132,6 +140,8 @@ class Optimizer:
 
     @lr.setter
     def lr(self, value: Any) -> None:
+        if not callable(value):
+            checked(type(self).__name__, "lr", value, self.ranges)
         for group in self.groups:
             group["lr"] = value
 
@@ -151,11 +161,15 @@ class Optimizer:
                         "opt.step(tape.backward(loss))")
             )  # fmt: skip
         with moving_rows:
-            updates = [
-                self._plan(*self._home[id], grads.get_by_id(id), error_if_nonfinite)
-                for id in grads.get_ids()
-                if id in self._home
-            ]
+            ours = [id for id in grads.get_ids() if id in self._home]
+            asked = {settings: None for _, settings in (self._home[id] for id in ours)}
+            now = {settings: settings.at(self.calls + 1) for settings in asked}
+            updates = []
+            for id in ours:
+                p, settings = self._home[id]
+                updates.append(
+                    self._plan(p, now[settings], grads.get_by_id(id), error_if_nonfinite)
+                )
             if error_if_nonfinite:
                 for update in updates:
                     self._refuse_nonfinite(update)
@@ -163,9 +177,8 @@ class Optimizer:
             for update in updates:
                 self._commit(update)
 
-    def _plan(self, p: Tensor, group: dict[str, Any], g: Any, look: bool = False) -> _Update:
+    def _plan(self, p: Tensor, settings: dict[str, Any], g: Any, look: bool = False) -> _Update:
         """What a step would write. What it does do, settling rows, changes no value."""
-        settings = self._settings(group)
         sparse = is_sparse(g)
         state = self._state(p, settings, sparse)
         rule = state.rule
@@ -230,13 +243,6 @@ class Optimizer:
             state = state.under(rule, settings)
             self._states[p.id] = state
         return state
-
-    def _settings(self, group: dict[str, Any]) -> dict[str, Any]:
-        """A group's settings at the coming step: schedules asked, names of slots decided."""
-        settings = {
-            k: v(self.calls + 1) if callable(v) else v for k, v in group.items() if k != "params"
-        }
-        return {**settings, "averaged": bool(group["average"])}
 
     def _carry(
         self, p: Tensor, state: State, hyper: dict[str, Any], exact: bool, average: float
@@ -401,17 +407,29 @@ class Optimizer:
             return {
                 "groups": saved_groups(self.groups),
                 "calls": self.calls,
-                **saved_states([self._states.get(id) for id in self._home]),
+                **saved_states(self._coming()),
             }
+
+    def _coming(self) -> Iterator[tuple[State | None, dict[str, Any]]]:
+        """Each parameter's state as the coming step will have it, and the settings of then."""
+        coming = {settings: settings.at(self.calls + 1) for settings in self._settings}
+        for id, (_, own) in self._home.items():
+            state, settings = self._states.get(id), coming[own]
+            if state is not None:
+                rule = self._choose(settings)
+                if state.rule is not rule or state.names != names_of(rule, settings):
+                    state = state.under(rule, settings)
+            yield state, settings
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from `state_dict`'s answer, bit for bit. Checks everything before any change."""
         name = type(self).__name__
-        groups = checked_groups(name, state, self.groups, len(self._home))
+        groups = checked_groups(name, state, self._settings, len(self._home))
+        calls = int(state["calls"])
+        coming = {own: new.at(calls + 1) for own, new in zip(self._settings, groups, strict=True)}
         states = {}
-        for i, (id, (p, old)) in enumerate(self._home.items()):
-            group = next(new for new, own in zip(groups, self.groups, strict=True) if own is old)
-            settings = self._settings(group)
+        for i, (id, (p, own)) in enumerate(self._home.items()):
+            settings = coming[own]
             one = {key: state[key][i] for key in STATES}
             loaded = loaded_state(name, p, self._choose(settings), settings, one)
             if loaded is not None:
@@ -419,8 +437,8 @@ class Optimizer:
         with moving_rows:
             self.flush()  # what the old state still owes
             for group, new in zip(self.groups, groups, strict=True):
-                group.update(new)
-            self._states, self.calls = states, int(state["calls"])
+                group.update({k: v for k, v in new.group.items() if k != "params"})
+            self._states, self.calls = states, calls
             for id, loaded in states.items():
                 loaded.version = self._home[id][0]._version
 
