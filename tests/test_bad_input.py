@@ -261,7 +261,42 @@ CALLS = {
     "x[i] = y": (lambda W: W.__setitem__(0, 1.0), TapeError,
                  "item assignment: expected a new tensor, got x[...] = value, which would change "
                  "values that backward may need. Hint: ops.index_set(x, index, value) and "
-                 "ops.index_add(x, index, value) give one, and ops.where(mask, value, x) selects."),
+                 "ops.index_add(x, index, value) give one, and ops.where(mask, value, x) selects; "
+                 "W.assign(values, rows) sets rows of a parameter W."),
+    "x.data = y": (lambda W: setattr(W, "data", np.ones((5, 2))), AttributeError,
+                   "x.data = ...: expected nothing to be assigned, got values. Hint: a parameter's "
+                   "values are set by x.assign(values)."),
+    "assign to a constant": (lambda W: ts.tensor([1.0]).assign([2.0]), TapeError,
+                             "assign: expected a parameter, got tensor..."),
+    "assign another shape": (lambda W: W.assign(np.ones((2, 5))), ShapeError,
+                             "assign: expected values of shape (5, 2), got float64 (2, 5)."),
+    "assign another dtype": (lambda W: W.assign(np.ones((5, 2), np.float32)), DtypeError,
+                             "assign: expected float64 values, got float32 (5, 2). Hint: write "
+                             "values.astype('float64')."),
+    "assign words": (lambda W: W.assign([["a", "b"]], [0]), DtypeError,
+                     "assign: expected real numbers, got ..."),
+    "assign a row too far": (lambda W: W.assign(np.ones((1, 2)), [5]), RowIndexError,
+                             "assign: expected ids in [0, 5), got 5 at position 0 ..."),
+    "assign a row twice": (lambda W: W.assign(np.ones((2, 2)), [1, -4]), RowIndexError,
+                           "assign: expected each row once, got rows [1 1]."),
+    "assign fewer rows": (lambda W: W.assign(np.ones(2), [1]), ShapeError,
+                          "assign: expected values of shape (1, 2), got float64 (2,)."),
+    "assign rows of a number": (lambda W: ts.parameter(1.0).assign([1.0], [0]), ShapeError,
+                                "assign: expected rows of a parameter with axes, got shape ()."),
+    "a habit of an optimizer": (lambda W: optim.SGD([W], lr=0.1).param_groups, AttributeError,
+                                "SGD has no .param_groups: write opt.groups."),
+    "a rate by another name": (
+        lambda W: setattr(optim.SGD([W], lr=0.1), "learning_rate", 1.0), AttributeError,
+        "SGD has no .learning_rate: write opt.lr."),
+    "a setting read as an attribute": (lambda W: optim.SGD([W], lr=0.1).momentum, AttributeError,
+                                       "SGD has no .momentum: write opt.groups[0]['momentum']."),
+    "a setting set as an attribute": (
+        lambda W: setattr(optim.SGD([W], lr=0.1), "momentum", 0.9), AttributeError,
+        "SGD has no .momentum: write opt.groups[0]['momentum']."),
+    "zero_grad of one": (lambda W: optim.SGD([W], lr=0.1).zero_grad(), AttributeError,
+                  "SGD has no .zero_grad: nothing is accumulated ..."),
+    "pickle an optimizer": (lambda W: pickle.dumps(optim.SGD([W], lr=0.1)), TypeError,
+                            "SGD: pickle is not supported; save .state_dict()"),
     "x.data[i] = y": (lambda W: W.data.__setitem__(0, 1.0), ValueError,
                       "assignment destination is read-only"),
     "pickle": (lambda W: pickle.dumps(W), TypeError,
