@@ -5,24 +5,40 @@ Repeated rows are summed first: clipping is not linear, so it may not see them a
 
 from __future__ import annotations
 
-import math
+from typing import Any
+
+import numpy as np
 
 from tinygrad_sparse import ops
-from tinygrad_sparse.errors import TinygradSparseError, explain
+from tinygrad_sparse.errors import DtypeError, TinygradSparseError, explain
 from tinygrad_sparse.gradstore import GradStore
-from tinygrad_sparse.slices import Gradient, map_rows
+from tinygrad_sparse.slices import Gradient, map_rows, touched
+from tinygrad_sparse.tensor import Tensor, unwrap
+
+from .rule import plain
 
 
-def _check(op: str, bound: float) -> None:
-    if not bound > 0:
+def _checked(op: str, bound: Any) -> float:
+    number = plain(bound)
+    if type(number) not in (int, float):
+        raise DtypeError(explain(op, "a number for the bound", repr(bound)))
+    if not number > 0:
         raise TinygradSparseError(explain(op, "a bound > 0", repr(bound)))
+    return float(number)
+
+
+def _check_finite(op: str, norm: Any) -> None:
+    if not np.isfinite(norm).all():
+        hint = "grads.norm() tells beforehand; skip such a step, or look for its cause"
+        raise TinygradSparseError(explain(op, "a finite norm", str(np.max(norm)), hint))
 
 
 def clip_grad_norm(grads: GradStore, max_norm: float, ord: float = 2) -> GradStore:
     """All gradients scaled by one factor, min(1, max_norm / ‖grads‖): Pascanu et al., 2013.
 
     The norm is over all gradients together; `ord` is 2, 1, inf or any p > 0. Raises
-    TinygradSparseError if the norm is not finite, since no factor could mend that.
+    TinygradSparseError if the norm is not finite, since no factor could mend that. The factor is
+    recorded where the gradients are, under ``create_graph=True``.
 
     >>> import numpy as np, tinygrad_sparse as ts
     >>> W = ts.parameter(np.array([[3.0], [4.0], [0.0]]))
@@ -31,17 +47,22 @@ def clip_grad_norm(grads: GradStore, max_norm: float, ord: float = 2) -> GradSto
     >>> clip_grad_norm(grads, 1.0)[W].values.ravel()
     array([0.6, 0.8])
     """
-    _check("clip_grad_norm", max_norm)
+    max_norm = _checked("clip_grad_norm", max_norm)
     norm = grads.norm(ord)
-    if not math.isfinite(norm):
-        hint = "grads.norm() tells beforehand; skip such a step, or look for its cause"
-        raise TinygradSparseError(explain("clip_grad_norm", "a finite norm", str(norm), hint))
-    return grads if norm <= max_norm else grads * (max_norm / norm)
+    _check_finite("clip_grad_norm", norm)
+    if norm <= max_norm:
+        return grads
+    values = [touched(g)[1] for _, g in grads.items()]
+    if not any(type(v) is Tensor for v in values):
+        return grads * (max_norm / norm)
+    lengths = [ops.vector_norm(v.astype(np.float64), ord=ord) for v in values]
+    factor = max_norm / ops.vector_norm(ops.stack(lengths), ord=ord)
+    return grads.map(lambda g: g * factor.astype(g.dtype))
 
 
 def clip_grad_value(grads: GradStore, max_value: float) -> GradStore:
     """Every element of every gradient kept within ±max_value, repeated rows summed first."""
-    _check("clip_grad_value", max_value)
+    max_value = _checked("clip_grad_value", max_value)
 
     def clip(values: Gradient) -> Gradient:
         return ops.maximum(ops.minimum(values, max_value), -max_value)
@@ -55,12 +76,15 @@ def clip_grad_rows(grads: GradStore, max_norm: float) -> GradStore:
     A row is what the first axis addresses, of a dense gradient too; of IndexedSlices with
     ``lead=n``, what the first n do. In a large batch the gradients of a frequent row add up, and
     its step with them, while the others' do not: this bounds the one without slowing the rest.
+    Raises TinygradSparseError for a row of which the norm is not finite.
     """
-    _check("clip_grad_rows", max_norm)
+    max_norm = _checked("clip_grad_rows", max_norm)
 
     def clip(values: Gradient) -> Gradient:
         axes = tuple(range(1, len(values.shape)))
-        lengths = ops.vector_norm(values, axes, True) if axes else ops.absolute(values)
-        return values * (max_norm / ops.maximum(lengths, max_norm))
+        wide = values.astype(np.promote_types(values.dtype, np.float32))  # a norm may be larger
+        lengths = ops.vector_norm(wide, axes, True) if axes else ops.absolute(wide)
+        _check_finite("clip_grad_rows", unwrap(lengths))
+        return values * (max_norm / ops.maximum(lengths, max_norm)).astype(values.dtype)
 
     return grads.map(lambda g: map_rows(g, clip))
