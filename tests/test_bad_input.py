@@ -322,6 +322,15 @@ CALLS = {
     "np.add with out": (lambda W: np.add(W, 1, out=np.ones((5, 2))), TypeError,
                         "np.add: expected arrays, got a Tensor, whose gradient would be lost. "
                         "Hint: write ops.add."),
+    "array -= rows": (
+        lambda W: np.ones((5, 2)).__isub__(IndexedSlices([0], np.ones((1, 2)), (5, 2))),
+        SparsityError,
+        "np.subtract: expected dense arrays, got IndexedSlices(1 rows of (5, 2) float64). Hint: "
+        "g.to_dense() is the whole table, as in x -= g.to_dense(); np.subtract.at(x, g.indices, "
+        "g.values) costs its rows alone."),
+    "a function of rows": (
+        lambda W: np.exp(IndexedSlices([0], np.ones((1, 2)), (5, 2))), SparsityError,
+        "np.exp: expected dense arrays, got IndexedSlices(1 rows..."),
     "array += x": (lambda W: np.ones((5, 2)).__iadd__(W), TypeError,
                    "np.add: expected arrays, got a Tensor, whose gradient would be lost. Hint: "
                    "write ops.add."),
