@@ -235,7 +235,8 @@ CALLS = {
     "module.zero_grad": (lambda W: nn.Linear(1, 1).zero_grad(), AttributeError,
                          "Linear has no .zero_grad: nothing is accumulated on tensors, so there "
                          "is nothing to zero: drop this call."),
-    ".cuda()": (lambda W: W.cuda(), AttributeError, "Tensor has no .cuda: this version computes on the CPU alone."),
+    ".cuda()": (lambda W: W.cuda(), AttributeError,
+                "Tensor has no .cuda: this version computes on the CPU alone."),
     "module.cuda()": (lambda W: nn.Linear(1, 1).cuda(), AttributeError,
                       "Linear has no .cuda: this version computes on the CPU alone."),
     ".cpu()": (lambda W: W.cpu(), AttributeError, "Tensor has no .cpu: it is there already."),
@@ -262,7 +263,42 @@ CALLS = {
     "x[i] = y": (lambda W: W.__setitem__(0, 1.0), TapeError,
                  "item assignment: expected a new tensor, got x[...] = value, which would change "
                  "values that backward may need. Hint: ops.index_set(x, index, value) and "
-                 "ops.index_add(x, index, value) give one, and ops.where(mask, value, x) selects."),
+                 "ops.index_add(x, index, value) give one, and ops.where(mask, value, x) selects; "
+                 "W.assign(values, rows) sets rows of a parameter W."),
+    "x.data = y": (lambda W: setattr(W, "data", np.ones((5, 2))), AttributeError,
+                   "x.data = ...: expected nothing to be assigned, got values. Hint: a parameter's "
+                   "values are set by x.assign(values)."),
+    "assign to a constant": (lambda W: ts.tensor([1.0]).assign([2.0]), TapeError,
+                             "assign: expected a parameter, got tensor..."),
+    "assign another shape": (lambda W: W.assign(np.ones((2, 5))), ShapeError,
+                             "assign: expected values of shape (5, 2), got float64 (2, 5)."),
+    "assign another dtype": (lambda W: W.assign(np.ones((5, 2), np.float32)), DtypeError,
+                             "assign: expected float64 values, got float32 (5, 2). Hint: write "
+                             "values.astype('float64')."),
+    "assign words": (lambda W: W.assign([["a", "b"]], [0]), DtypeError,
+                     "assign: expected real numbers, got ..."),
+    "assign a row too far": (lambda W: W.assign(np.ones((1, 2)), [5]), RowIndexError,
+                             "assign: expected ids in [0, 5), got 5 at position 0 ..."),
+    "assign a row twice": (lambda W: W.assign(np.ones((2, 2)), [1, -4]), RowIndexError,
+                           "assign: expected each row once, got rows [1 1]."),
+    "assign fewer rows": (lambda W: W.assign(np.ones(2), [1]), ShapeError,
+                          "assign: expected values of shape (1, 2), got float64 (2,)."),
+    "assign rows of a number": (lambda W: ts.parameter(1.0).assign([1.0], [0]), ShapeError,
+                                "assign: expected rows of a parameter with axes, got shape ()."),
+    "a habit of an optimizer": (lambda W: optim.SGD([W], lr=0.1).param_groups, AttributeError,
+                                "SGD has no .param_groups: write opt.groups."),
+    "a rate by another name": (
+        lambda W: setattr(optim.SGD([W], lr=0.1), "learning_rate", 1.0), AttributeError,
+        "SGD has no .learning_rate: write opt.lr."),
+    "a setting read as an attribute": (lambda W: optim.SGD([W], lr=0.1).momentum, AttributeError,
+                                       "SGD has no .momentum: write opt.groups[0]['momentum']."),
+    "a setting set as an attribute": (
+        lambda W: setattr(optim.SGD([W], lr=0.1), "momentum", 0.9), AttributeError,
+        "SGD has no .momentum: write opt.groups[0]['momentum']."),
+    "zero_grad of one": (lambda W: optim.SGD([W], lr=0.1).zero_grad(), AttributeError,
+                  "SGD has no .zero_grad: nothing is accumulated ..."),
+    "pickle an optimizer": (lambda W: pickle.dumps(optim.SGD([W], lr=0.1)), TypeError,
+                            "SGD: pickle is not supported; save .state_dict()"),
     "x.data[i] = y": (lambda W: W.data.__setitem__(0, 1.0), ValueError,
                       "assignment destination is read-only"),
     "pickle": (lambda W: pickle.dumps(W), TypeError,
@@ -288,6 +324,15 @@ CALLS = {
     "np.add with out": (lambda W: np.add(W, 1, out=np.ones((5, 2))), TypeError,
                         "np.add: expected arrays, got a Tensor, whose gradient would be lost. "
                         "Hint: write ops.add."),
+    "array -= rows": (
+        lambda W: np.ones((5, 2)).__isub__(IndexedSlices([0], np.ones((1, 2)), (5, 2))),
+        SparsityError,
+        "np.subtract: expected dense arrays, got IndexedSlices(1 rows of (5, 2) float64). Hint: "
+        "g.to_dense() is the whole table, as in x -= g.to_dense(); np.subtract.at(x, g.indices, "
+        "g.values) costs its rows alone."),
+    "a function of rows": (
+        lambda W: np.exp(IndexedSlices([0], np.ones((1, 2)), (5, 2))), SparsityError,
+        "np.exp: expected dense arrays, got IndexedSlices(1 rows..."),
     "array += x": (lambda W: np.ones((5, 2)).__iadd__(W), TypeError,
                    "np.add: expected arrays, got a Tensor, whose gradient would be lost. Hint: "
                    "write ops.add."),
@@ -365,9 +410,11 @@ CALLS = {
     "both kinds": (lambda W: optim.SGD([{"params": [W]}, W], lr=0.1), TapeError,
                    "SGD: expected parameters or groups, got a list of both."),
     "unknown setting": (lambda W: optim.SGD([{"params": [W], "momentun": 0.9}], lr=0.1), TypeError,
-                        "SGD: a group with unknown settings ['momentun']"),
+                        "SGD: expected settings among ['average', 'count', 'dampening', 'lr', "
+                        "'master', 'maximize', 'momentum', 'nesterov', 'sparse', 'weight_decay'], "
+                        "got 'momentun'. Hint: write momentum."),
     "no params": (lambda W: optim.SGD([{"lr": 0.1}], lr=0.1), TypeError,
-                  "SGD: a group with no 'params'"),
+                  "SGD: expected a group with 'params', got ['lr']."),
     "lr": (lambda W: optim.SGD([W], lr="0.1"), DtypeError,
            "SGD: expected a number for lr, got '0.1'."),
     "sparse": (lambda W: optim.Adam([W], sparse="fast"), SparsityError,

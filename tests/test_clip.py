@@ -5,7 +5,7 @@ import pytest
 
 import tinygrad_sparse as ts
 from tinygrad_sparse import optim
-from tinygrad_sparse.errors import TinygradSparseError
+from tinygrad_sparse.errors import DtypeError, TinygradSparseError
 
 
 @pytest.fixture
@@ -113,3 +113,69 @@ def test_rows_of_any_shape_are_clipped_by_the_definition(shape):
     np.testing.assert_allclose(
         optim.clip_grad_rows(grads, 0.5)[W], g * np.minimum(1, 0.5 / np.maximum(lengths, 1e-9))
     )
+
+
+@pytest.mark.parametrize("wrong", [np.inf, -np.inf, np.nan])
+def test_row_clip_refuses_a_row_that_has_no_length(wrong):
+    W = ts.parameter(np.zeros((5, 2)))
+    grads = ts.GradStore()
+    grads[W] = ts.IndexedSlices([1, 3], np.array([[1.0, 2.0], [wrong, 0.0]]), (5, 2))
+    for store in (grads, grads.to_dense()):
+        with pytest.raises(
+            TinygradSparseError, match="clip_grad_rows: expected a finite norm, got"
+        ):
+            optim.clip_grad_rows(store, 1.0)
+
+
+def test_float16_rows_that_are_longer_than_any_float16_number_are_capped():
+    W = ts.parameter(np.zeros((5, 4), np.float16))
+    grads = ts.GradStore()
+    grads[W] = ts.IndexedSlices([1], np.full((1, 4), 6e4, np.float16), (5, 4))
+    clipped = optim.clip_grad_rows(grads, 8.0)[W]
+    assert clipped.dtype == np.float16
+    np.testing.assert_allclose(clipped.values, 4.0, rtol=2e-3)
+
+
+@pytest.mark.parametrize(
+    "clip", [optim.clip_grad_norm, optim.clip_grad_value, optim.clip_grad_rows]
+)
+def test_bounds_are_numbers_above_zero(store, clip):
+    _, b, grads = store
+    wanted = clip(grads, 2.0)[b]
+    for two in (2, np.float32(2), np.array(2)):
+        np.testing.assert_array_equal(clip(grads, two)[b], wanted)
+    for wrong in ("a", None, [1.0], 1j):
+        with pytest.raises(DtypeError, match=f"{clip.__name__}: expected a number for the bound"):
+            clip(grads, wrong)
+    for wrong in (0.0, -1.0, np.nan):
+        with pytest.raises(TinygradSparseError, match=f"{clip.__name__}: expected a bound > 0"):
+            clip(grads, wrong)
+
+
+@pytest.mark.parametrize("ord", [1, 2, 3, np.inf])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_norm_clip_of_recorded_gradients_is_recorded(ord, dtype):
+    """How the clipped gradient's dot product with a vector changes, beside differences of it."""
+    rng = np.random.default_rng(0)
+    start, bias, along = rng.normal(size=(4, 2)), rng.normal(size=2), rng.normal(size=(4, 2))
+
+    def dot(at, kind):
+        W, b = ts.parameter(at.astype(kind)), ts.parameter(bias.astype(kind))
+        with ts.Tape(densify="allow") as tape:
+            loss = (W[[1, 3, 1]] ** 3 * b).sum()
+            grads = tape.backward(loss, create_graph=True)
+            clipped = optim.clip_grad_norm(grads, 0.5, ord)
+            assert clipped[W].dtype == kind and clipped.norm(ord) == pytest.approx(0.5, rel=1e-5)
+            value = (clipped[W].to_dense() * along.astype(kind)).sum() + clipped[b].sum()
+        return value.item(), tape.backward(value)[W]
+
+    _, slope = dot(start, dtype)
+    slope = slope.to_dense() if isinstance(slope, ts.IndexedSlices) else slope
+    step = 1e-6
+    for i, j in ((1, 0), (1, 1), (3, 0), (0, 0)):
+        up, down = start.copy(), start.copy()
+        up[i, j] += step
+        down[i, j] -= step
+        wanted = (dot(up, np.float64)[0] - dot(down, np.float64)[0]) / (2 * step)
+        rtol = 1e-6 if dtype == np.float64 else 1e-4
+        np.testing.assert_allclose(slope[i, j], wanted, rtol=rtol, atol=1e-6)

@@ -296,21 +296,22 @@ def test_parameters_that_were_never_stepped_have_no_state_to_load():
 BAD_STATES = {
     "not a dict": (
         lambda s: None,
-        "Adam: expected groups, calls, steps, slots, rows, leads, counts, memory, got NoneType.",
+        "Adam: expected groups, calls, rules, steps, slots, rows, leads, counts, memory, got "
+        "NoneType.",
     ),
     "a key missing": (
         lambda s: {k: s[k] for k in ("groups", "steps")},
-        "Adam: expected groups, calls, steps, slots, rows, leads, counts, memory, got "
+        "Adam: expected groups, calls, rules, steps, slots, rows, leads, counts, memory, got "
         "['groups', 'steps'].",
     ),
     "a group more": (
         lambda s: {**s, "groups": s["groups"] * 2},
-        "Adam: expected 1 groups and 2 parameters, got 2 groups, 2 steps, 2 slots, "
+        "Adam: expected 1 groups and 2 parameters, got 2 groups, 2 rules, 2 steps, 2 slots, "
         "2 rows, 2 leads, 2 counts, 2 memory.",
     ),
     "slots missing": (
         lambda s: {**s, "slots": []},
-        "Adam: expected 1 groups and 2 parameters, got 1 groups, 2 steps, 0 slots, "
+        "Adam: expected 1 groups and 2 parameters, got 1 groups, 2 rules, 2 steps, 0 slots, "
         "2 rows, 2 leads, 2 counts, 2 memory.",
     ),
     "another rule's settings": (
@@ -359,7 +360,7 @@ BAD_STATES = {
     "numbers for lists": (
         lambda s: {**s, "slots": [3, []]},
         "Adam: expected lists, got ['list', 'list', 'list', 'list', 'list', 'list', 'list', "
-        "'int', 'list'].",
+        "'list', 'int', 'list'].",
     ),
     "objects for slots": (lambda s: {**s, "slots": [[None, {}], []]}, None),
 }

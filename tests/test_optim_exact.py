@@ -197,9 +197,11 @@ def test_threads_that_read_at_once_settle_once():
     np.testing.assert_allclose(W.data, dense.data, rtol=1e-12)
 
 
-def test_settings_without_a_finite_step_at_rest_are_refused():
+@pytest.mark.parametrize("make", [optim.Adam, optim.AdamW, optim.NAdam])
+@pytest.mark.parametrize(("eps", "beta2"), [(0.0, 0.999), (0.0, 0.0), (1e-8, 0.0)])
+def test_settings_without_a_finite_step_at_rest_are_refused(make, eps, beta2):
     W = ts.parameter(np.ones((4, 2)))
-    opt = optim.Adam([W], eps=0.0)
+    opt = make([W], eps=eps, betas=(0.9, beta2))
     with pytest.raises(errors.SparsityError, match="eps > 0"):
         opt.step(store(W, one_row(1, 4)))
     np.testing.assert_array_equal(W.data, 1)

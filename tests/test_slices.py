@@ -303,12 +303,12 @@ ONE = np.ones((1, 2))
          "IndexedSlices: expected indices (n,) and values (n, *()), got indices (1,) and values "
          "(1, 2)."),
         (lambda: IndexedSlices([0], ONE, (4, 2)) * ONE, errors.SparsityError,
-         "IndexedSlices *: expected a real number, got float64 (1, 2). Hint: scale .values row by row, "
-         "or write .to_dense()."),
+         "IndexedSlices *: expected a real number, got float64 (1, 2). Hint: scale .values row by "
+         "row, or write .to_dense()."),
         (lambda: IndexedSlices([0], ONE, (4, 2)) / IndexedSlices([0], ONE, (4, 2)),
          errors.SparsityError,
-         "IndexedSlices /: expected a real number, got IndexedSlices(1 rows of (4, 2) float64). Hint: "
-         "scale .values row by row, or write .to_dense()."),
+         "IndexedSlices /: expected a real number, got IndexedSlices(1 rows of (4, 2) float64). "
+         "Hint: scale .values row by row, or write .to_dense()."),
         (lambda: IndexedSlices([0], ONE, (4, 2)) + IndexedSlices([0], ONE, (5, 2)),
          errors.ShapeError, "IndexedSlices +: expected shape (4, 2), got (5, 2)."),
         (lambda: IndexedSlices([0], ONE, (4, 2)) + np.ones((5, 2)), errors.ShapeError,

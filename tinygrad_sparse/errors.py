@@ -45,6 +45,10 @@ class SparsityError(TinygradSparseError, RuntimeError):
     """A row-sparse gradient met something that would turn it into a whole table."""
 
 
+class SettingError(TinygradSparseError, ValueError, TypeError):
+    """A setting that there is not, or that cannot take the value it was given."""
+
+
 class CheckpointError(TinygradSparseError, ValueError):
     """Saved state that does not fit what it is loaded into."""
 

@@ -35,7 +35,6 @@ class IndexedSlices:
     """
 
     __slots__ = ("_limit", "_merged", "_parts", "_sorted", "lead", "shape")
-    __array_ufunc__ = None  # an array on the left of an operator defers to us
     __array_priority__ = 1000
 
     def __init__(self, indices: Any, values: Array, shape: tuple[int, ...], lead: int = 1) -> None:
@@ -125,6 +124,21 @@ class IndexedSlices:
                 "a dense array",
                 repr(self),
                 "write .to_dense() to build the whole table, or use .indices and .values",
+            )
+        )
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        """An array on the left of an operator defers to us; nothing is written into arrays."""
+        reflected = _REFLECTED.get(ufunc.__name__)
+        if method == "__call__" and not kwargs and reflected and inputs[0] is not self:
+            return reflected(self, inputs[0])
+        raise SparsityError(
+            explain(
+                f"np.{ufunc.__name__}",
+                "dense arrays",
+                repr(self),
+                "g.to_dense() is the whole table, as in x -= g.to_dense(); "
+                "np.subtract.at(x, g.indices, g.values) costs its rows alone",
             )
         )
 
@@ -234,6 +248,13 @@ class IndexedSlices:
     def _check_like(self, other: IndexedSlices) -> None:
         if other.shape != self.shape:
             raise ShapeError(explain("IndexedSlices +", f"shape {self.shape}", f"{other.shape}"))
+
+
+_REFLECTED = {
+    "add": IndexedSlices.__radd__,
+    "subtract": IndexedSlices.__rsub__,
+    "multiply": IndexedSlices.__rmul__,
+}
 
 
 def rows_of(indices: Array, values: Array, shape: tuple[int, ...], lead: int = 1) -> IndexedSlices:

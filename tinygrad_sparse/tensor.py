@@ -12,6 +12,7 @@ import operator
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, final
+from weakref import WeakSet
 
 import numpy as np
 
@@ -22,8 +23,9 @@ from tinygrad_sparse.backend import (
     adapter_of_type,
     as_host_array,
     describe,
+    row_ids,
 )
-from tinygrad_sparse.errors import DtypeError, ShapeError, TapeError, explain
+from tinygrad_sparse.errors import DtypeError, RowIndexError, ShapeError, TapeError, explain
 from tinygrad_sparse.habits import HABITS as HABITS
 
 from . import tape as _tape
@@ -41,6 +43,12 @@ if TYPE_CHECKING:
 
         def settle(self, rows: Any) -> None:
             """Bring these rows up to date: int64 ids, a slice of them, or ... for all."""
+
+    class Watcher(Protocol):
+        """Who goes by what rows of a parameter hold, and has to know before they are set."""
+
+        def before_change(self, rows: Any) -> None:
+            """These rows of the first axis, or ... for all, are about to be set."""
 
 
 _next_id = itertools.count(1).__next__
@@ -94,7 +102,10 @@ class Tensor:
     # _node: 0 for a constant, n > 0 for the n-th entry of _tape, -id for a parameter. One integer
     # answers "is it tracked?", "by which entry?" and "is it a leaf?" on the hot path.
     # _data is unset while rows are pending, so that reading it settles them and nobody else pays.
-    __slots__ = ("__weakref__", "_data", "_id", "_name", "_node", "_pending", "_tape", "_version")
+    __slots__ = (
+        "__weakref__", "_data", "_id", "_name", "_node", "_pending", "_tape", "_version",
+        "_watchers",
+    )  # fmt: skip
     __array_priority__ = 1000
 
     _data: Array
@@ -103,6 +114,7 @@ class Tensor:
     _tape: Tape | None
     _version: int
     _name: str | None
+    _watchers: WeakSet[Watcher] | None
 
     if TYPE_CHECKING:  # attached at import by the declarations in `ops`
 
@@ -139,10 +151,18 @@ class Tensor:
 
     @property
     def data(self) -> Array:
-        """The values now, as a read-only view: ask again after an optimizer's step."""
+        """The values now, as a read-only view: ask again after an optimizer's step.
+
+        `assign` sets a parameter's.
+        """
         view = self._data.view()
         view.flags.writeable = False
         return view
+
+    @data.setter
+    def data(self, value: Any) -> NoReturn:
+        hint = "a parameter's values are set by x.assign(values)"
+        raise AttributeError(explain("x.data = ...", "nothing to be assigned", "values", hint))
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -234,10 +254,59 @@ class Tensor:
             )
         return self._tape.backward(self, seed, create_graph)
 
-    def _overwrite(self, values: Array) -> None:
-        """Set a parameter's values in place; a backward that saved the old ones will refuse."""
+    def assign(self, values: Any, rows: Any = None) -> None:
+        """Set a parameter's values in place, or those of the rows `rows` of its first axis.
+
+        Shapes: `values` as the parameter; with `rows` (n,), each once, (n, \\*row). An array has to
+        have the parameter's dtype, a list takes it. What optimizers keep for the rows stays, and a
+        backward that saved the old values will refuse. Raises TapeError for what is no parameter,
+        ShapeError, DtypeError and RowIndexError.
+
+        >>> W = parameter(np.zeros((3, 2)))
+        >>> W.assign([[1, 2], [3, 4]], rows=[2, 0])
+        >>> W.data
+        array([[3., 4.],
+               [0., 0.],
+               [1., 2.]])
+        """
+        if self._node >= 0:
+            got = f"{self.name} {self.shape}, which is none"
+            raise TapeError(explain("assign", "a parameter", got, "make a new tensor instead"))
+        shape: tuple[int, ...] = self.shape
+        if rows is not None:
+            if not self.ndim:
+                raise ShapeError(explain("assign", "rows of a parameter with axes", "shape ()"))
+            rows = row_ids("assign", rows, shape[0], f", {self.name} {shape}").reshape(-1)
+            if len(np.unique(rows)) < len(rows):
+                raise RowIndexError(explain("assign", "each row once", f"rows {rows}"))
+            shape = (len(rows), *shape[1:])
+        values = unwrap(values)
+        if not hasattr(values, "dtype"):
+            values = _own(values, "assign", "fiub", self.device).astype(self.dtype)
+        values = native(values)
+        if values.dtype != self.dtype:
+            hint = f"write values.astype({str(self.dtype)!r})"
+            raise DtypeError(explain("assign", f"{self.dtype} values", describe(values), hint))
+        if values.shape != shape:
+            raise ShapeError(explain("assign", f"values of shape {shape}", describe(values)))
+        self._overwrite(values, rows)
+
+    def _overwrite(self, values: Array, rows: Any = None) -> None:
+        """`assign` without its checks."""
         with moving_rows:
-            self._data[...] = values
+            before_change(self, ... if rows is None else rows)
+            self._put(values, rows)
+
+    def _put(self, values: Array, rows: Any = None) -> None:
+        """Set values that nobody but optimizers with rows pending has to know of."""
+        with moving_rows:
+            if rows is None:
+                self._data[...] = values
+            else:
+                pending = pending_of(self)
+                if pending is not None:
+                    pending.settle(rows)
+                self._array()[rows] = values
             self._version += 1
 
     def _array(self) -> Array:
@@ -352,7 +421,8 @@ class Tensor:
                 "a new tensor",
                 "x[...] = value, which would change values that backward may need",
                 "ops.index_set(x, index, value) and ops.index_add(x, index, value) give one, "
-                "and ops.where(mask, value, x) selects",
+                "and ops.where(mask, value, x) selects; W.assign(values, rows) sets rows of a "
+                "parameter W",
             )
         )
 
@@ -397,6 +467,27 @@ def pending_of(x: Tensor) -> Pending | None:
     except AttributeError:
         return x._pending
     return None
+
+
+def watch(x: Tensor, watcher: Watcher) -> None:
+    """From now on `watcher` is told before anybody else sets rows of the parameter x."""
+    if x._watchers is None:
+        x._watchers = WeakSet()
+    x._watchers.add(watcher)
+
+
+def unwatch(x: Tensor, watcher: Watcher) -> None:
+    """Tell it no more."""
+    if x._watchers is not None:
+        x._watchers.discard(watcher)
+
+
+def before_change(x: Tensor, rows: Any, who: Any = None) -> None:
+    """Tell all who watch x, but for the one who is about to set these rows."""
+    if x._watchers:
+        for watcher in list(x._watchers):
+            if watcher is not who:
+                watcher.before_change(rows)
 
 
 def ready(x: Any, rows: Any) -> Any:
@@ -478,7 +569,13 @@ def parameter(array: Any, *, name: str | None = None, device: str = "cpu") -> Te
     leaf._node = -_next_id()
     leaf._version = 0
     leaf._name = name
+    leaf._watchers = None
     return leaf
+
+
+def native(array: np.ndarray) -> np.ndarray:
+    """An array as this machine orders bytes; files and other machines may have it otherwise."""
+    return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 
 def _own(array: Any, op: str, kinds: str, device: str) -> Array:

@@ -9,7 +9,7 @@ import numpy as np
 
 from tinygrad_sparse.errors import ArgumentError, CheckpointError, explain
 from tinygrad_sparse.habits import HABITS
-from tinygrad_sparse.tensor import Tensor
+from tinygrad_sparse.tensor import Tensor, native
 
 
 class Module:
@@ -102,7 +102,7 @@ class Module:
                 explain("load_state_dict", f"exactly the names {sorted(mine)}",
                         f"missing {missing}, unknown {extra}")
             )  # fmt: skip
-        arrays = {name: np.asarray(value) for name, value in state.items()}
+        arrays = {name: native(np.asarray(value)) for name, value in state.items()}
         for name, p in mine.items():
             a = arrays[name]
             if a.shape != p.shape or a.dtype != p.dtype:

@@ -6,27 +6,41 @@ Repeated rows are summed first: clipping is not linear, so it may not see them a
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
 from tinygrad_sparse import ops
 from tinygrad_sparse.backend import adapter_of
-from tinygrad_sparse.errors import TinygradSparseError, explain
+from tinygrad_sparse.errors import ArgumentError, DtypeError, explain
 from tinygrad_sparse.gradstore import GradStore
-from tinygrad_sparse.slices import Gradient, map_rows
-from tinygrad_sparse.tensor import unwrap
+from tinygrad_sparse.slices import Gradient, map_rows, touched
+from tinygrad_sparse.tensor import Tensor, unwrap
+
+from .rule import plain
 
 
-def _check(op: str, bound: float) -> None:
-    if not bound > 0:
-        raise TinygradSparseError(explain(op, "a bound > 0", repr(bound)))
+def _checked(op: str, bound: Any) -> float:
+    number = plain(bound)
+    if type(number) not in (int, float):
+        raise DtypeError(explain(op, "a number for the bound", repr(bound)))
+    if not number > 0:
+        raise ArgumentError(explain(op, "a bound > 0", repr(bound)))
+    return float(number)
+
+
+def _check_finite(op: str, norm: Any) -> None:
+    if not np.isfinite(norm).all():
+        hint = "grads.norm() tells beforehand; skip such a step, or look for its cause"
+        raise ArgumentError(explain(op, "a finite norm", str(np.max(norm)), hint))
 
 
 def clip_grad_norm(grads: GradStore, max_norm: float, ord: float = 2) -> GradStore:
     """All gradients scaled by one factor, min(1, max_norm / ‖grads‖): Pascanu et al., 2013.
 
     The norm is over all gradients together; `ord` is 2, 1, inf or any p > 0. Raises
-    TinygradSparseError if the norm is not finite, since no factor could mend that.
+    ArgumentError if the norm is not finite, since no factor could mend that. The factor is
+    recorded where the gradients are, under ``create_graph=True``.
 
     >>> import numpy as np, tinygrad_sparse as ts
     >>> W = ts.parameter(np.array([[3.0], [4.0], [0.0]]))
@@ -35,17 +49,22 @@ def clip_grad_norm(grads: GradStore, max_norm: float, ord: float = 2) -> GradSto
     >>> clip_grad_norm(grads, 1.0)[W].values.ravel()
     array([0.6, 0.8])
     """
-    _check("clip_grad_norm", max_norm)
+    max_norm = _checked("clip_grad_norm", max_norm)
     norm = grads.norm(ord)
-    if not math.isfinite(norm):
-        hint = "grads.norm() tells beforehand; skip such a step, or look for its cause"
-        raise TinygradSparseError(explain("clip_grad_norm", "a finite norm", str(norm), hint))
-    return grads if norm <= max_norm else grads * (max_norm / norm)
+    _check_finite("clip_grad_norm", norm)
+    if norm <= max_norm:
+        return grads
+    values = [touched(g)[1] for _, g in grads.items()]
+    if not any(type(v) is Tensor for v in values):
+        return grads * (max_norm / norm)
+    lengths = [ops.vector_norm(v.astype(np.float64), ord=ord) for v in values]
+    factor = max_norm / ops.vector_norm(ops.stack(lengths), ord=ord)
+    return grads.map(lambda g: g * factor.astype(g.dtype))
 
 
 def clip_grad_value(grads: GradStore, max_value: float) -> GradStore:
     """Every element of every gradient kept within ±max_value, repeated rows summed first."""
-    _check("clip_grad_value", max_value)
+    max_value = _checked("clip_grad_value", max_value)
 
     def clip(values: Gradient) -> Gradient:
         return ops.maximum(ops.minimum(values, max_value), -max_value)
@@ -59,17 +78,16 @@ def clip_grad_rows(grads: GradStore, max_norm: float) -> GradStore:
     A row is what the first axis addresses, of a dense gradient too; of IndexedSlices with
     ``lead=n``, what the first n do. In a large batch the gradients of a frequent row add up, and
     its step with them, while the others' do not: this bounds the one without slowing the rest.
+    Raises ArgumentError for a row of which the norm is not finite.
     """
-    _check("clip_grad_rows", max_norm)
+    max_norm = _checked("clip_grad_rows", max_norm)
     return grads.map(lambda g: map_rows(g, lambda rows: _shortened(rows, max_norm)))
 
 
 def _shortened(rows: Gradient, max_norm: float) -> Gradient:
     """`rows` with no row longer than `max_norm`."""
     axes = tuple(range(1, len(rows.shape)))
-    if (
-        axes and unwrap(rows) is rows
-    ):  # an array: its lengths in one pass, where squares are in range
+    if axes and type(rows) is not Tensor:  # lengths in one pass, where squares are in range
         flat = rows.reshape((len(rows), math.prod(rows.shape[1:])))
         with np.errstate(over="ignore"):
             squares = adapter_of(rows).xp.vecdot(flat, flat)
@@ -79,5 +97,7 @@ def _shortened(rows: Gradient, max_norm: float) -> Gradient:
         if np.finfo(rows.dtype).tiny < limit and squares.max() < np.inf:
             factors = max_norm / np.sqrt(np.maximum(squares, limit))
             return rows * factors.reshape((-1, *(1,) * len(axes))).astype(rows.dtype, copy=False)
-    lengths = ops.vector_norm(rows, axes, True) if axes else ops.absolute(rows)
-    return rows * (max_norm / ops.maximum(lengths, max_norm))
+    wide = rows.astype(np.promote_types(rows.dtype, np.float32))  # a norm may be larger
+    lengths = ops.vector_norm(wide, axes, True) if axes else ops.absolute(wide)
+    _check_finite("clip_grad_rows", unwrap(lengths))
+    return rows * (max_norm / ops.maximum(lengths, max_norm)).astype(rows.dtype)

@@ -2,50 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
-from typing import Any, NamedTuple, NoReturn
+from copy import deepcopy
+from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 
 from tinygrad_sparse.errors import (
+    SettingError,
     ShapeError,
-    SparsityError,
     TapeError,
-    TinygradSparseError,
     explain,
 )
 from tinygrad_sparse.gradstore import GradStore
-from tinygrad_sparse.slices import finer, is_sparse, parts_of, touched
-from tinygrad_sparse.tensor import HABITS, Tensor, moving_rows, pending_of, unwrap
+from tinygrad_sparse.slices import is_sparse
+from tinygrad_sparse.tensor import HABITS, Tensor, moving_rows, pending_of, unwatch, watch
 
 from .rule import Rule
-from .saving import (
-    STATES,
-    check_settings,
-    checked_groups,
-    loaded_state,
-    saved_groups,
-    saved_states,
+from .saving import STATES, checked_groups, loaded_state, saved_groups, saved_states
+from .settings import (
+    COMMON,
+    RANGES,
+    Range,
+    Settings,
+    check_names,
+    checked,
+    names_known,
+    translated,
 )
-from .state import State, names_of, refuse_rows
+from .state import State, names_of
+from .step import commit, let_none_rest, plan_step, refuse_nonfinite
 
-COMMON = {"sparse": "exact", "maximize": False, "master": False, "count": "all", "average": 0.0}
+# What people who come from other libraries reach for on an optimizer, and what to write here.
+OWN_HABITS = {
+    "param_groups": "write opt.groups",
+    "add_param_group": "write opt.add_group({'params': ..., ...})",
+    "learning_rate": "write opt.lr",
+    "state": "write opt.state_dict()",
+    "defaults": "write opt.groups[0]",
+    "get_last_lr": "write opt.lr",
+    "minimize": "write opt.step(tape.backward(loss))",
+    "apply_gradients": "write opt.step(grads)",
+    "update": "write opt.step(grads)",
+}
+
+COPY = "copy.deepcopy((model, opt)) copies both; opt.state_dict() is the state alone"
 
 
-class _Update(NamedTuple):
-    """All that a step will write for one parameter."""
+class _Shown:
+    """While averages stand in a parameter's place, what anybody else sets there would be lost."""
 
-    p: Tensor
-    state: State
-    rows: Any
-    places: Any
-    new: list[Any]  # empty where the formula is applied in place
-    write: Callable[[], None]
-    carry: Any  # the step as History wants it, under the exact meaning
-    counts: Any
-    memory: Any
+    def __init__(self, name: str, what: str) -> None:
+        self.name, self.what = name, what
+
+    def before_change(self, rows: Any) -> None:
+        got = f"a change of {self.what}, which would be undone at its end"
+        hint = "step after the block"
+        raise TapeError(explain("averaged", f"{self.name}'s block to read only", got, hint))
 
 
 class Optimizer:
@@ -63,9 +77,14 @@ class Optimizer:
     rounds only what is read. ``count="row"`` (lazy only) gives each row its own step count, for
     bias corrections.
 
+    ``copy.deepcopy((model, opt))`` gives an optimizer of the copied parameters, in that order,
+    since it has to find them; of the optimizer alone it is refused.
+
     ``average=0.999`` also keeps an exponential moving average of the parameters, 0.999a + 0.001p
     after each step; of all rows, at the cost of the touched ones: see `averages`.
     """
+
+    ranges: ClassVar[Mapping[str, Range]] = RANGES
 
     def __init__(
         self,
@@ -75,9 +94,11 @@ class Optimizer:
     ) -> None:
         self._choose: Callable[[dict[str, Any]], Rule]
         self._choose = (lambda settings: rule) if isinstance(rule, Rule) else rule
-        self._defaults = {**COMMON, **defaults}
+        self._defaults = {**COMMON, **translated(type(self).__name__, defaults)}
+        self._check_names(isinstance(rule, Rule))
         self.groups: list[dict[str, Any]] = []
-        self._home: dict[int, tuple[Tensor, dict[str, Any]]] = {}
+        self._settings: list[Settings] = []  # of the groups
+        self._home: dict[int, tuple[Tensor, Settings]] = {}
         self._states: dict[int, State] = {}
         self._arrays: set[int] = set()  # ids of the parameters' arrays
         self.calls = 0  # steps taken: what schedules go by
@@ -97,15 +118,14 @@ class Optimizer:
     def add_group(self, entry: dict[str, Any]) -> None:
         """More parameters, with settings of their own where `entry` has them."""
         name = type(self).__name__
-        entry = self._translated(entry)
-        unknown = set(entry) - set(self._defaults) - {"params"}
-        if unknown or "params" not in entry:
-            what = f"unknown settings {sorted(unknown)}" if unknown else "no 'params'"
-            raise TypeError(f"{name}: a group with {what}")
+        entry = translated(name, entry)
+        check_names(name, entry, self._defaults)
+        if "params" not in entry:
+            raise SettingError(explain(name, "a group with 'params'", f"{sorted(entry)}"))
         params = entry["params"]
         group = {**self._defaults, **entry}
         group["params"] = [params] if type(params) is Tensor else list(params)
-        check_settings(name, group)
+        Settings(name, group, self.ranges).check(group)
         for p in group["params"]:
             if type(p) is not Tensor or p._node >= 0:
                 got = f"{p.name} {p.shape}" if type(p) is Tensor else type(p).__name__
@@ -114,16 +134,22 @@ class Optimizer:
         for p in group["params"]:
             if p.id in self._home or ids.count(p.id) > 1:
                 raise TapeError(explain(name, "each parameter once", f"{p.name} twice"))
+        self._add(group)
+
+    def _add(self, group: dict[str, Any]) -> None:
+        settings = Settings(type(self).__name__, group, self.ranges)
         self.groups.append(group)
-        self._home.update({p.id: (p, group) for p in group["params"]})
+        self._settings.append(settings)
+        self._home.update({p.id: (p, settings) for p in group["params"]})
         self._arrays.update(id(p._array()) for p in group["params"])
 
-    def _translated(self, entry: dict[str, Any]) -> dict[str, Any]:
-        """A group's settings under the names that formulas use."""
-        entry = dict(entry)
-        if "betas" in entry and "beta1" in self._defaults:
-            entry["beta1"], entry["beta2"] = entry.pop("betas")
-        return entry
+    def _check_names(self, alone: bool) -> None:
+        first = self._choose(self._defaults)
+        own = [vars(c)["__init__"] for c in type(self).__mro__[:-1] if "__init__" in vars(c)]
+        own.remove(Optimizer.__init__)
+        known = names_known(own, first, alone)
+        if known is not None:
+            check_names(type(self).__name__, self._defaults, known)
 
     @property
     def lr(self) -> Any:
@@ -132,6 +158,8 @@ class Optimizer:
 
     @lr.setter
     def lr(self, value: Any) -> None:
+        if not callable(value):
+            checked(type(self).__name__, "lr", value, self.ranges)
         for group in self.groups:
             group["lr"] = value
 
@@ -151,72 +179,24 @@ class Optimizer:
                         "opt.step(tape.backward(loss))")
             )  # fmt: skip
         with moving_rows:
-            updates = [
-                self._plan(*self._home[id], grads.get_by_id(id), error_if_nonfinite)
-                for id in grads.get_ids()
-                if id in self._home
-            ]
+            ours = [id for id in grads.get_ids() if id in self._home]
+            asked = {settings: None for _, settings in (self._home[id] for id in ours)}
+            now = {settings: settings.at(self.calls + 1) for settings in asked}
+            updates = []
+            for id in ours:
+                p, settings = self._home[id]
+                g, name = grads.get_by_id(id), type(self).__name__
+                state = self._state(p, now[settings], is_sparse(g))
+                updates.append(
+                    plan_step(name, p, state, now[settings], g, self._arrays, error_if_nonfinite)
+                )
             if error_if_nonfinite:
                 for update in updates:
-                    self._refuse_nonfinite(update)
+                    refuse_nonfinite(update)
             self.calls += 1
             for update in updates:
-                self._commit(update)
-
-    def _plan(self, p: Tensor, group: dict[str, Any], g: Any, look: bool = False) -> _Update:
-        """What a step would write. What it does do, settling rows, changes no value."""
-        settings = self._settings(group)
-        sparse = is_sparse(g)
-        state = self._state(p, settings, sparse)
-        rule = state.rule
-        exact = settings["sparse"] == "exact" and not rule.still
-        if exact and sparse and rule.rest is None:
-            raise refuse_rows(type(self).__name__, rule, p)
-        if sparse:
-            if g.lead > state.lead:
-                state.settle(...)
-                state.refine(g.lead)
-            g = finer(g, state.lead)
-        # Where nobody looks at the new rows, repeats are summed where they are applied.
-        in_place = state.in_place() and not look and settings["count"] != "row"
-        rows, values = parts_of(g) if in_place else touched(g)
-        values = unwrap(values)
-        if in_place and id(_owner(values)) in self._arrays:
-            values = values.copy()  # a gradient that is some parameter's values, which will change
-        if rows is ...:
-            values = values.reshape(state.flat.shape)
-        if settings["maximize"]:
-            values = -values
-        step: Any = state.steps + 1
-        hyper, memory = rule.hyper(settings, step, state.memory)
-        carry = None
-        resting = sparse and (exact or state.averaged)
-        if state.history is not None and not (resting and state.exact == exact):
-            self._let_none_rest(p, state)
-        if resting:
-            carry = self._carry(p, state, hyper, exact, settings["average"])
-        self._settle_others(p, state, rows)
-        if rows is ...:
-            state.grow_full()
-        elif resting:
-            state.settle_flat(rows)
-        places = state.places(rows)
-        counts = None
-        if settings["count"] == "row":
-            counts = self._counts(state, places) + 1
-            shape = (len(counts), *(1,) * (values.ndim - 1))
-            if "step" in hyper:
-                hyper["step"] = counts.reshape(shape).astype(np.float64)
-        if p._version != state.version and settings["master"]:
-            state.read_again()
-        new: list[Any] = []
-        if in_place:
-            write = state.plan(rows, values, hyper)
-        else:
-            new = state.new_rows(places, rows, values, hyper, settings["average"])
-            self._check_shapes(state, values, new)
-            write = partial(state.write, places, rows, new)
-        return _Update(p, state, rows, places, new, write, carry, counts, memory)
+                commit(update)
+                self._states[update.p.id] = update.state
 
     def _state(self, p: Tensor, settings: dict[str, Any], sparse: bool) -> State:
         rule = self._choose(settings)
@@ -226,117 +206,55 @@ class Optimizer:
             state.version = p._version
             return state
         if state.rule is not rule or state.names != names_of(rule, settings):
-            self._let_none_rest(p, state)
+            let_none_rest(p, state)
             state = state.under(rule, settings)
             self._states[p.id] = state
         return state
 
-    def _settings(self, group: dict[str, Any]) -> dict[str, Any]:
-        """A group's settings at the coming step: schedules asked, names of slots decided."""
-        settings = {
-            k: v(self.calls + 1) if callable(v) else v for k, v in group.items() if k != "params"
-        }
-        return {**settings, "averaged": bool(group["average"])}
-
-    def _carry(
-        self, p: Tensor, state: State, hyper: dict[str, Any], exact: bool, average: float
-    ) -> Any:
-        """This step as a step at rest, for the rows that it will leave behind."""
-        fresh = state.history is None
-        state.remember(exact)
-        history = state.history
-        assert history is not None
-        with np.errstate(all="ignore"):
-            carry, kept = history.rest.one(hyper, average)
-        if np.isnan(carry).any():
-            if fresh:
-                state.forget()
-            raise SparsityError(
-                explain(
-                    f"{type(self).__name__}(sparse='exact')",
-                    "settings under which a zero gradient moves a row by a finite amount",
-                    f"{hyper} for {p.name} {p.shape}",
-                    "eps > 0 and beta2 > 0",
-                )
-            )
-        state.expect(carry)
-        if state.outgrown():
-            state.restart()
-        return carry, kept
-
-    @staticmethod
-    def _let_none_rest(p: Tensor, state: State) -> None:
-        if state.history is not None:
-            if pending_of(p) is state:
-                p._data  # noqa: B018  reading settles
-            state.settle(...)
-            state.forget()
-
-    @staticmethod
-    def _settle_others(p: Tensor, state: State, rows: Any) -> None:
-        """Rows that another optimizer left behind take its missed steps first."""
-        other = pending_of(p)
-        if other is None or other is state:
-            return
-        if rows is ... or state.moving or state.lead != 1:
-            p._data  # noqa: B018
-        else:
-            other.settle(rows)
-
-    @staticmethod
-    def _counts(state: State, places: Any) -> Any:
-        if state.counts is None:
-            size = len(state.flat) if state.index is None else len(state.ids)
-            state.counts = state.xp.full(size, 0, np.int32)
-            state.counts[: state.taken()] = state.steps
-        return state.counts[places]
-
-    def _check_shapes(self, state: State, g: Any, new: list[Any]) -> None:
-        """A formula of one's own may give too little: said before anything is written."""
-        name = state.rule.formula.__name__
-        wanted = 1 + len(state.slots)
-        row = state.flat.shape[1:]
-        shapes = [(len(g), *row)]
-        shapes += [(len(g), *state._row(slot)) for slot in state.names]
-        got = [np.shape(a) for a in new]
-        if got != shapes:
-            raise ShapeError(explain(name, f"{wanted} results, {shapes}", f"{got}"))
-
-    def _refuse_nonfinite(self, update: _Update) -> None:
-        for name, values in zip(("p", *update.state.names), update.new, strict=True):
-            finite = update.state.xp.isfinite(values.astype(update.state.wide, copy=False))
-            if not finite.all():
-                where = "" if update.rows is ... else " in the rows touched"
-                raise TinygradSparseError(
-                    explain(
-                        "step", "finite values",
-                        f"{int((~finite).sum())} others in the new {name} of {update.p.name} "
-                        f"{update.p.shape}{where}",
-                        "nothing was changed; skip this step, or look for the cause",
-                    )
-                )  # fmt: skip
-
-    def _commit(self, update: _Update) -> None:
-        p, state = update.p, update.state
-        update.write()
-        state.steps += 1
-        state.memory = update.memory
-        if update.counts is not None:
-            assert state.counts is not None
-            state.counts[update.places] = update.counts
-        if update.carry is not None:
-            assert state.history is not None and state.stamps is not None
-            state.history.push(*update.carry)
-            state.stamps[update.places] = state.steps
-            if state.moving:
-                p._leave(state)
-        self._states[p.id] = state
-        p._version += 1
-        state.version = p._version
-
     def __getattr__(self, name: str) -> NoReturn:
-        what = f": {HABITS[name]}." if name in HABITS else ""
-        raise AttributeError(f"{type(self).__name__} has no .{name}{what}")
+        hint = {**HABITS, **OWN_HABITS}.get(name)
+        if name in self.__dict__.get("_defaults", ()):
+            hint = f"write opt.groups[0][{name!r}]"
+        raise AttributeError(f"{type(self).__name__} has no .{name}{f': {hint}' if hint else ''}.")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setting = name in self.__dict__.get("_defaults", ()) and name != "lr"
+        if setting or name in ("learning_rate", "param_groups"):
+            self.__getattr__(name)  # it would change nothing
+        super().__setattr__(name, value)
+
+    def __copy__(self) -> NoReturn:
+        got = "copy.copy, after which two would step one state"
+        raise TypeError(explain(type(self).__name__, "copies that share nothing", got, COPY))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Optimizer:
+        name = type(self).__name__
+        for p, _ in self._home.values():
+            if id(p) not in memo:
+                got = f"{p.name} {p.shape}, which was not copied before"
+                raise TapeError(explain(f"deepcopy of {name}", "copied parameters", got, COPY))
+        with moving_rows:
+            self.flush()
+            new: Optimizer = object.__new__(type(self))
+            memo[id(self)] = new
+            new.__dict__.update(_choose=self._choose, rule=self.rule, groups=[], _settings=[])
+            new.__dict__.update(_home={}, _states={}, _arrays=set())
+            for key, value in self.__dict__.items():
+                if key not in new.__dict__:
+                    new.__dict__[key] = deepcopy(value, memo)
+            for group in self.groups:
+                new._add({k: deepcopy(v, memo) for k, v in group.items()})
+            for i, state in self._states.items():
+                p = self._home[i][0]
+                q = memo[id(p)]
+                copied = new._states[q.id] = state.copied(q._array())
+                copied.version = q._version if state.version == p._version else -1
+                if state.averaged:
+                    watch(q, copied)
+        return new
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        raise TypeError(f"{type(self).__name__}: pickle is not supported; save .state_dict()")
 
     def flush(self) -> None:
         """Bring every row of every parameter up to date now."""
@@ -369,17 +287,28 @@ class Optimizer:
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
-        """``with opt.averaged():`` parameters have their averages as values; then their own."""
+        """``with opt.averaged():`` parameters have their averages as values; then their own.
+
+        Within, whoever steps or sets them raises TapeError: it would be undone.
+        """
         means = {id: self.averages(p) for id, (p, _) in self._home.items()}
         own = {id: p.numpy() for id, (p, _) in self._home.items()}
         synced = [i for i, s in self._states.items() if s.version == self._home[i][0]._version]
+        name = type(self).__name__
+        shown = [_Shown(name, f"{p.name} {p.shape}") for p, _ in self._home.values()]
+        with moving_rows:
+            for p, _ in self._home.values():
+                if any(type(one) is _Shown for one in p._watchers or ()):
+                    raise TapeError(explain("averaged", "one such block at a time", "another"))
         try:
-            for id, (p, _) in self._home.items():
-                p._overwrite(means[id])
+            for one, (id, (p, _)) in zip(shown, self._home.items(), strict=True):
+                p._put(means[id])
+                watch(p, one)
             yield
         finally:
-            for id, (p, _) in self._home.items():
-                p._overwrite(own[id])
+            for one, (id, (p, _)) in zip(shown, self._home.items(), strict=True):
+                unwatch(p, one)
+                p._put(own[id])
             for id in synced:
                 self._states[id].version = self._home[id][0]._version
 
@@ -401,17 +330,29 @@ class Optimizer:
             return {
                 "groups": saved_groups(self.groups),
                 "calls": self.calls,
-                **saved_states([self._states.get(id) for id in self._home]),
+                **saved_states(self._coming()),
             }
+
+    def _coming(self) -> Iterator[tuple[State | None, dict[str, Any]]]:
+        """Each parameter's state as the coming step will have it, and the settings of then."""
+        coming = {settings: settings.at(self.calls + 1) for settings in self._settings}
+        for id, (_, own) in self._home.items():
+            state, settings = self._states.get(id), coming[own]
+            if state is not None:
+                rule = self._choose(settings)
+                if state.rule is not rule or state.names != names_of(rule, settings):
+                    state = state.under(rule, settings)
+            yield state, settings
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from `state_dict`'s answer, bit for bit. Checks everything before any change."""
         name = type(self).__name__
-        groups = checked_groups(name, state, self.groups, len(self._home))
+        groups = checked_groups(name, state, self._settings, len(self._home))
+        calls = int(state["calls"])
+        coming = {own: new.at(calls + 1) for own, new in zip(self._settings, groups, strict=True)}
         states = {}
-        for i, (id, (p, old)) in enumerate(self._home.items()):
-            group = next(new for new, own in zip(groups, self.groups, strict=True) if own is old)
-            settings = self._settings(group)
+        for i, (id, (p, own)) in enumerate(self._home.items()):
+            settings = coming[own]
             one = {key: state[key][i] for key in STATES}
             loaded = loaded_state(name, p, self._choose(settings), settings, one)
             if loaded is not None:
@@ -419,17 +360,10 @@ class Optimizer:
         with moving_rows:
             self.flush()  # what the old state still owes
             for group, new in zip(self.groups, groups, strict=True):
-                group.update(new)
-            self._states, self.calls = states, int(state["calls"])
+                group.update({k: v for k, v in new.group.items() if k != "params"})
+            self._states, self.calls = states, calls
             for id, loaded in states.items():
                 loaded.version = self._home[id][0]._version
-
-
-def _owner(x: Any) -> Any:
-    """The array whose memory a view shows."""
-    while getattr(x, "base", None) is not None:
-        x = x.base
-    return x
 
 
 def _as_groups(name: str, params: Any) -> list[dict[str, Any]]:

@@ -7,13 +7,14 @@ All of them take `sparse`, `maximize` and `master`, and groups with settings of 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, ClassVar
 
 from tinygrad_sparse.errors import SparsityError, explain
 
 from . import rules
 from .optimizer import Optimizer
 from .rule import Rule
+from .settings import ABOVE_0, RANGES
 
 
 class SGD(Optimizer):
@@ -115,7 +116,12 @@ class Adadelta(Optimizer):
 
 
 class FTRL(Optimizer):
-    """Follow the regularised leader, proximal: sparse weights by `l1` (McMahan et al., 2013)."""
+    """Follow the regularised leader, proximal: sparse weights by `l1` (McMahan et al., 2013).
+
+    The formula divides by `lr`, which has to be above 0.
+    """
+
+    ranges: ClassVar = {**RANGES, "lr": ABOVE_0}
 
     def __init__(
         self, params: Iterable[Any], lr: Any = 0.1, *, beta: float = 1.0, l1: float = 0.0,
@@ -153,7 +159,7 @@ class Adam(Optimizer):
         eps: float = 1e-8, weight_decay: float = 0.0, *, amsgrad: bool = False, **common: Any,
     ) -> None:  # fmt: skip
         super().__init__(
-            _adam, params, lr=lr, beta1=betas[0], beta2=betas[1], eps=eps,
+            _adam, params, lr=lr, betas=betas, eps=eps,
             weight_decay=weight_decay, amsgrad=amsgrad, **common,
         )  # fmt: skip
 
@@ -173,7 +179,7 @@ class AdamW(Optimizer):
     ) -> None:  # fmt: skip
         super().__init__(
             lambda s: rules.amsgrad if s["amsgrad"] else rules.adamw,
-            params, lr=lr, beta1=betas[0], beta2=betas[1], eps=eps, weight_decay=weight_decay,
+            params, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay,
             amsgrad=amsgrad, **common,
         )  # fmt: skip
 
@@ -190,6 +196,6 @@ class NAdam(Optimizer):
             hint = "its momentum follows a schedule of the whole parameter's steps"
             raise SparsityError(explain("NAdam", "count='all'", "'row'", hint))
         super().__init__(
-            rules.nadam, params, lr=lr, beta1=betas[0], beta2=betas[1], eps=eps,
+            rules.nadam, params, lr=lr, betas=betas, eps=eps,
             weight_decay=weight_decay, momentum_decay=momentum_decay, **common,
         )  # fmt: skip

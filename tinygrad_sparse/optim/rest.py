@@ -205,6 +205,8 @@ class _Quotient:
         M, N = factors[1 + self.m], factors[1 + self.v]
         weight, root, eps = self.terms(hyper)  # p -= weight · m / (√v / root + eps)
         weight, eps = weight * root, eps * root
+        if not N:  # v is nothing after one step: no closed form
+            return np.full(self.width, np.nan), np.zeros(self.kept)
         R, Q = M / math.sqrt(N), 1.0 / math.sqrt(N)
         sums = weight * R * (eps * Q) ** self.powers
         kept = np.array([factors[0], M, N, weight, eps, average])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from numbers import Integral, Real
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,6 +24,7 @@ class Rule(NamedTuple):
     start: Mapping[str, str]  # slots that start at a setting's value, not at zero
     names: tuple[str, ...]  # the formula's settings
     prepare: Prepare | None
+    squares: tuple[str, ...] = ()  # slots that are never negative
 
     def hyper(
         self, settings: Mapping[str, Any], step: Any, memory: Memory
@@ -32,7 +34,7 @@ class Rule(NamedTuple):
         if self.prepare is not None:
             more, memory = self.prepare(memory, **known)
             known.update(more)
-        return {name: _plain(known[name]) for name in self.names}, memory
+        return {name: plain(known[name]) for name in self.names}, memory
 
     def at_rest(self, hyper: Mapping[str, Any]) -> np.ndarray:
         """The formula with a zero gradient, on unit vectors: column j is where (p, *slots)[j] goes.
@@ -45,10 +47,12 @@ class Rule(NamedTuple):
             return np.array(self.formula(p, np.zeros(size), *slots, **hyper))
 
 
-def _plain(x: Any) -> Any:
+def plain(x: Any) -> Any:
     """A setting as the formula gets it: Python's number, which never widens a table's dtype."""
     number = x.item() if getattr(x, "ndim", None) == 0 else x
-    return int(number) if isinstance(number, bool) else number
+    if isinstance(number, Integral):
+        return int(number)
+    return float(number) if isinstance(number, Real) else number
 
 
 def rule(
@@ -59,20 +63,22 @@ def rule(
     per_row: Sequence[str] = (),
     start: Mapping[str, str] | None = None,
     prepare: Prepare | None = None,
+    squares: Sequence[str] = (),
 ) -> Callable[[Callable[..., Any]], Rule]:
     """Declare a formula: ``formula(p, g, *slots, **settings) -> (p, *slots)``, writing nothing.
 
     It is written once with NumPy's ufunc names, for arrays or single numbers; its keyword-only
     arguments are the settings it needs, `step` among them if it counts steps, from 1. `slots` names
     its state, one value an element, starting at zero (or, by `start`, at a setting's value); those
-    in `per_row` have one value a row.
+    in `per_row` have one value a row, those in `squares` are never negative (a state_dict that says
+    otherwise is refused).
 
     With a zero gradient a row rests. ``still=True``: it does not move. `rest` tells how it does:
     `linear`, `along(...)` or `quotient(...)`, see there; then the exact meaning costs the touched
     rows only. With neither, ``sparse="exact"`` takes dense gradients alone.
 
-    `prepare(memory, **settings)` may compute more numbers for a step, and keep some for the next:
-    it answers ``(more, memory)``.
+    `prepare(memory, *, setting, **_)` may compute more numbers for a step, and keep some for the
+    next: it answers ``(more, memory)``. It names the settings that it needs, as formulas do.
     """
 
     def declare(formula: Callable[..., Any]) -> Rule:
@@ -81,7 +87,8 @@ def rule(
         # Kernels for single elements cannot run a formula that sums over a row.
         formula.whole_rows = bool(per_row)  # type: ignore[attr-defined]
         return Rule(
-            formula, tuple(slots), still, rest, tuple(per_row), dict(start or {}), names, prepare
-        )
+            formula, tuple(slots), still, rest, tuple(per_row), dict(start or {}), names, prepare,
+            tuple(squares),
+        )  # fmt: skip
 
     return declare

@@ -48,7 +48,7 @@ def momentum(
     return p - lr * g, velocity
 
 
-@rule(slots=("square_sum",), still=True, start={"square_sum": "initial"})
+@rule(slots=("square_sum",), still=True, start={"square_sum": "initial"}, squares=("square_sum",))
 def adagrad(
     p: Any, g: Any, square_sum: Any, *, lr: float, eps: float, lr_decay: float = 0.0, step: int = 1
 ) -> tuple[Any, ...]:
@@ -60,7 +60,7 @@ def adagrad(
     return p - lr / (1.0 + (step - 1) * lr_decay) * g / (np.sqrt(square_sum) + eps), square_sum
 
 
-@rule(slots=("square_sum",), start={"square_sum": "initial"})
+@rule(slots=("square_sum",), start={"square_sum": "initial"}, squares=("square_sum",))
 def adagrad_decay(
     p: Any, g: Any, square_sum: Any, *, lr: float, eps: float, lr_decay: float,
     weight_decay: float, step: int,
@@ -71,7 +71,13 @@ def adagrad_decay(
     return p - lr / (1.0 + (step - 1) * lr_decay) * g / (np.sqrt(square_sum) + eps), square_sum
 
 
-@rule(slots=("square_sum",), still=True, per_row=("square_sum",), start={"square_sum": "initial"})
+@rule(
+    slots=("square_sum",),
+    still=True,
+    per_row=("square_sum",),
+    start={"square_sum": "initial"},
+    squares=("square_sum",),
+)
 def rowwise_adagrad(p: Any, g: Any, square_sum: Any, *, lr: float, eps: float) -> tuple[Any, ...]:
     """h += mean of g² over the row;  p -= lr · g / (√h + ε).   As in DLRM: Naumov et al., 2019."""
     axes = tuple(range(1, g.ndim))
@@ -80,7 +86,7 @@ def rowwise_adagrad(p: Any, g: Any, square_sum: Any, *, lr: float, eps: float) -
     return p - lr * g / (np.sqrt(square_sum) + eps), square_sum
 
 
-@rule(slots=("square_mean",), rest=linear)
+@rule(slots=("square_mean",), rest=linear, squares=("square_mean",))
 def rmsprop(
     p: Any, g: Any, square_mean: Any, *, lr: float, alpha: float, eps: float
 ) -> tuple[Any, ...]:
@@ -89,7 +95,7 @@ def rmsprop(
     return p - lr * g / (np.sqrt(square_mean) + eps), square_mean
 
 
-@rule(slots=("square_mean", "mean", "velocity"), rest=linear)
+@rule(slots=("square_mean", "mean", "velocity"), rest=linear, squares=("square_mean",))
 def rmsprop_momentum(
     p: Any, g: Any, square_mean: Any, mean: Any, velocity: Any, *, lr: float, alpha: float,
     eps: float, momentum: float, centered: bool,
@@ -107,7 +113,7 @@ def rmsprop_momentum(
     return p - lr * velocity, square_mean, mean, velocity
 
 
-@rule(slots=("square_mean", "square_step"), rest=linear)
+@rule(slots=("square_mean", "square_step"), rest=linear, squares=("square_mean", "square_step"))
 def adadelta(
     p: Any, g: Any, square_mean: Any, square_step: Any, *, lr: float, rho: float, eps: float
 ) -> tuple[Any, ...]:
@@ -121,7 +127,7 @@ def adadelta(
     return p - lr * move, square_mean, square_step
 
 
-@rule(slots=("z", "n"), still=True)
+@rule(slots=("z", "n"), still=True, squares=("n",))
 def ftrl(
     p: Any, g: Any, z: Any, n: Any, *, lr: float, beta: float, l1: float, l2: float
 ) -> tuple[Any, ...]:
@@ -142,7 +148,7 @@ def _adam_terms(hyper: Any) -> tuple[float, float, float]:
     return weight, (1.0 - hyper["beta2"] ** step) ** 0.5, hyper["eps"]
 
 
-@rule(slots=("m", "v"), rest=quotient("m", "v", _adam_terms))
+@rule(slots=("m", "v"), rest=quotient("m", "v", _adam_terms), squares=("v",))
 def adam(
     p: Any, g: Any, m: Any, v: Any, *, lr: float, beta1: float, beta2: float, eps: float, step: int
 ) -> tuple[Any, ...]:
@@ -156,7 +162,7 @@ def adam(
     return p - unbiased * m / (np.sqrt(v / (1.0 - beta2**step)) + eps), m, v
 
 
-@rule(slots=("m", "v"), rest=quotient("m", "v", _adam_terms))
+@rule(slots=("m", "v"), rest=quotient("m", "v", _adam_terms), squares=("v",))
 def adamw(
     p: Any, g: Any, m: Any, v: Any, *, lr: float, beta1: float, beta2: float, eps: float,
     weight_decay: float, step: int,
@@ -169,7 +175,7 @@ def adamw(
     return kept - unbiased * m / (np.sqrt(v / (1.0 - beta2**step)) + eps), m, v
 
 
-@rule(slots=("m", "v"))
+@rule(slots=("m", "v"), squares=("v",))
 def adam_l2(
     p: Any, g: Any, m: Any, v: Any, *, lr: float, beta1: float, beta2: float, eps: float,
     weight_decay: float, step: int,
@@ -185,7 +191,7 @@ def adam_l2(
     return p - unbiased * m / (np.sqrt(v / (1.0 - beta2**step)) + eps), m, v
 
 
-@rule(slots=("m", "v", "v_max"), rest=quotient("m", "v_max", _adam_terms))
+@rule(slots=("m", "v", "v_max"), rest=quotient("m", "v_max", _adam_terms), squares=("v", "v_max"))
 def amsgrad(
     p: Any, g: Any, m: Any, v: Any, v_max: Any, *, lr: float, beta1: float, beta2: float,
     eps: float, weight_decay: float, step: int,
@@ -199,7 +205,7 @@ def amsgrad(
     return kept - unbiased * m / (np.sqrt(v_max / (1.0 - beta2**step)) + eps), m, v, v_max
 
 
-@rule(slots=("m", "v", "v_max"))
+@rule(slots=("m", "v", "v_max"), squares=("v", "v_max"))
 def amsgrad_l2(
     p: Any, g: Any, m: Any, v: Any, v_max: Any, *, lr: float, beta1: float, beta2: float,
     eps: float, weight_decay: float, step: int,
@@ -213,11 +219,12 @@ def amsgrad_l2(
     return p - unbiased * m / (np.sqrt(v_max / (1.0 - beta2**step)) + eps), m, v, v_max
 
 
-def _nadam_prepare(memory: Memory, **known: Any) -> tuple[dict[str, Any], dict[str, float]]:
+def _nadam_prepare(
+    memory: Memory, *, beta1: float, momentum_decay: float, step: Any, **_: Any
+) -> tuple[dict[str, Any], dict[str, float]]:
     """The momentum's schedule, μₜ = β₁(1 - 0.96^(tψ) / 2), and Π μ so far."""
-    beta1, psi, step = known["beta1"], known["momentum_decay"], known["step"]
-    now = beta1 * (1.0 - 0.5 * 0.96 ** (step * psi))
-    ahead = beta1 * (1.0 - 0.5 * 0.96 ** ((step + 1) * psi))
+    now = beta1 * (1.0 - 0.5 * 0.96 ** (step * momentum_decay))
+    ahead = beta1 * (1.0 - 0.5 * 0.96 ** ((step + 1) * momentum_decay))
     product = memory.get("product", 1.0) * now
     more = {
         "of_g": (1.0 - now) / (1.0 - product),
@@ -231,7 +238,9 @@ def _nadam_terms(hyper: Any) -> tuple[float, float, float]:
     return hyper["lr"] * hyper["of_m"], root, hyper["eps"]
 
 
-@rule(slots=("m", "v"), rest=quotient("m", "v", _nadam_terms), prepare=_nadam_prepare)
+@rule(
+    slots=("m", "v"), rest=quotient("m", "v", _nadam_terms), prepare=_nadam_prepare, squares=("v",)
+)
 def nadam(
     p: Any, g: Any, m: Any, v: Any, *, lr: float, beta1: float, beta2: float, eps: float,
     weight_decay: float, of_g: float, of_m: float, step: int,

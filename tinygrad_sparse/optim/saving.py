@@ -3,43 +3,30 @@
 from __future__ import annotations
 
 import math
-from numbers import Integral, Real
+from collections.abc import Iterable
+from numbers import Integral
 from typing import Any
 
 import numpy as np
 
-from tinygrad_sparse.errors import (
-    CheckpointError,
-    DtypeError,
-    SparsityError,
-    TinygradSparseError,
-    explain,
-)
-from tinygrad_sparse.tensor import Tensor
+from tinygrad_sparse.errors import CheckpointError, TinygradSparseError, explain
+from tinygrad_sparse.tensor import Tensor, native
 
 from .rule import Rule
+from .settings import Settings
 from .state import State
 
-STATES = ("steps", "slots", "rows", "leads", "counts", "memory")  # lists, an entry a parameter
+MOST = 2**31 - 2  # steps: rows are stamped with int32 numbers
 
-
-def check_settings(name: str, settings: dict[str, Any]) -> None:
-    """Raises unless every setting of a group is of its kind."""
-    for key, value in settings.items():
-        if key == "sparse":
-            if value not in ("exact", "lazy"):
-                raise SparsityError(explain(name, "sparse='exact' or 'lazy'", repr(value)))
-        elif key == "count":
-            if value not in ("all", "row"):
-                raise SparsityError(explain(name, "count='all' or 'row'", repr(value)))
-        elif key != "params" and not isinstance(value, Real) and not callable(value):
-            raise DtypeError(explain(name, f"a number for {key}", repr(value)))
-        elif key == "lr" and not callable(value) and not 0.0 <= value < math.inf:
-            hint = "maximize=True goes uphill"
-            raise TinygradSparseError(explain(name, "lr >= 0", repr(value), hint))
-    if settings["count"] == "row" and settings["sparse"] == "exact":
-        hint = "exact means what a dense run does, which counts all steps; sparse='lazy' may not"
-        raise SparsityError(explain(name, "count='all' with sparse='exact'", "'row'", hint))
+STATES = (
+    "rules",
+    "steps",
+    "slots",
+    "rows",
+    "leads",
+    "counts",
+    "memory",
+)  # lists, an entry a parameter
 
 
 def saved_groups(groups: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -49,29 +36,43 @@ def saved_groups(groups: list[dict[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def saved_states(states: list[State | None]) -> dict[str, list[Any]]:
-    """Copies of all that training needs to go on."""
+def saved_states(
+    states: Iterable[tuple[State | None, dict[str, Any]]],
+) -> dict[str, list[Any]]:
+    """Copies of all that training needs to go on, by what is saved, an entry a parameter."""
+    saved: dict[str, list[Any]] = {key: [] for key in STATES}
+    for state, settings in states:
+        one = dict(NOTHING) if state is None else _saved(state, settings)
+        for key in STATES:
+            saved[key].append(one[key])
+    return saved
+
+
+NOTHING: dict[str, Any] = {
+    "rules": None, "steps": 0, "slots": [], "rows": None, "leads": 0, "counts": None, "memory": {},
+}  # fmt: skip
+
+
+def _saved(s: State, settings: dict[str, Any]) -> dict[str, Any]:
+    by_row = s.counts is not None and settings["count"] == "row"
     return {
-        "steps": [s.steps if s else 0 for s in states],
-        "slots": [s.saved() if s else [] for s in states],
-        "rows": [s.ids[: s.used].copy() if s and s.index is not None else None for s in states],
-        "leads": [s.lead if s else 0 for s in states],
-        "counts": [
-            s.counts[: s.taken()].copy() if s and s.counts is not None else None for s in states
-        ],
-        "memory": [dict(s.memory) if s else {} for s in states],
+        "rules": s.rule.formula.__name__,
+        "steps": s.steps,
+        "slots": s.saved(),
+        "rows": None if s.index is None else s.ids[: s.used].copy(),
+        "leads": s.lead,
+        "counts": s.counts[: s.taken()].copy() if s.counts is not None and by_row else None,
+        "memory": dict(s.memory),
     }
 
 
-def checked_groups(
-    name: str, state: Any, own_groups: list[dict[str, Any]], count: int
-) -> list[dict[str, Any]]:
+def checked_groups(name: str, state: Any, own_groups: list[Settings], count: int) -> list[Settings]:
     """The groups as a state_dict has them, after a look at the whole of it."""
     if not isinstance(state, dict) or set(state) != {"groups", "calls", *STATES}:
         got = f"{sorted(state)}" if isinstance(state, dict) else type(state).__name__
         raise CheckpointError(explain(name, f"groups, calls, {', '.join(STATES)}", got))
     lists = [state[key] for key in ("groups", *STATES)]
-    lists += lists[2] if isinstance(lists[2], (list, tuple)) else []
+    lists += lists[3] if isinstance(lists[3], (list, tuple)) else []
     if not all(isinstance(one, (list, tuple)) for one in lists):
         raise CheckpointError(explain(name, "lists", f"{[type(x).__name__ for x in lists]}"))
     lists = lists[: 1 + len(STATES)]
@@ -80,21 +81,28 @@ def checked_groups(
         got = f"{len(lists[0])} groups, {sizes}"
         wanted = f"{len(own_groups)} groups and {count} parameters"
         raise CheckpointError(explain(name, wanted, got))
-    if not isinstance(state["calls"], Integral) or state["calls"] < 0:
-        raise CheckpointError(explain(name, "a number of calls", repr(state["calls"])))
+    calls = state["calls"]
+    if not _counts(calls):
+        raise CheckpointError(explain(name, "a number of calls", repr(calls)))
     groups = []
-    for group, saved in zip(own_groups, state["groups"], strict=True):
-        own = sorted(k for k, v in group.items() if k != "params" and not callable(v))
+    for settings, saved in zip(own_groups, state["groups"], strict=True):
+        group = settings.group
+        own = sorted(set(group) - {"params", *settings.schedules()})
         named = isinstance(saved, dict) and set(own) <= set(saved) <= set(group) - {"params"}
         if not named:
             raise CheckpointError(explain(name, f"the settings {own}", repr(saved)))
-        new = {**group, **{key: saved[key] for key in own}}
+        new = Settings(name, {**group, **{key: saved[key] for key in own}}, settings.ranges)
         try:
-            check_settings(name, new)
+            new.check(new.group)
         except TinygradSparseError as error:
             raise CheckpointError(str(error)) from error
         groups.append(new)
     return groups
+
+
+def _counts(x: Any) -> bool:
+    """Whether it is a number of steps."""
+    return isinstance(x, Integral) and not isinstance(x, bool) and 0 <= int(x) <= MOST
 
 
 def loaded_state(
@@ -102,15 +110,25 @@ def loaded_state(
 ) -> State | None:
     """A State of what was saved for one parameter; None where it was never stepped."""
     steps = one["steps"]
-    if not isinstance(steps, Integral) or steps < 0:
+    if not _counts(steps):
         raise CheckpointError(explain(name, f"a step count of {p.name}", repr(steps)))
+    _check_memory(name, p, rule if steps else None, settings, one)
     if not steps:
         if len(one["slots"]):
             raise CheckpointError(explain(name, f"no slots for {p.name}, step 0", "some"))
         return None
+    mine = rule.formula.__name__
+    if one["rules"] != mine:
+        got = f"that of {one['rules']!r}"
+        hint = "load it into the optimizer that saved it, with the settings it had"
+        raise CheckpointError(explain(name, f"state of the rule {mine!r} for {p.name}", got, hint))
     rows, counts, lead = one["rows"], one["counts"], one["leads"]
-    if not isinstance(lead, Integral) or not min(1, p.ndim) <= int(lead) <= p.ndim:
+    least = min(1, p.ndim)
+    most = least if rule.per_row else p.ndim
+    if not _counts(lead) or not least <= lead <= most:
         raise CheckpointError(explain(name, f"rows of {p.name}'s first axes", repr(lead)))
+    if counts is not None and settings["count"] != "row":
+        raise CheckpointError(explain(name, f"no counts by row for {p.name}", "some"))
     state = State(rule, p._array(), settings, sparse=rows is not None)
     state.refine(int(lead))
     size = len(state.flat) if rows is None else np.size(rows)
@@ -119,11 +137,18 @@ def loaded_state(
     wanted += [] if counts is None else [(np.dtype(np.int32), (size,))]
     given = [*one["slots"]]
     given += [a for a in (rows, counts) if a is not None]
-    arrays = [np.asarray(a) for a in given]
+    arrays = [native(np.asarray(a)) for a in given]
     if [(a.dtype, a.shape) for a in arrays] != wanted:
         shown = ", ".join(f"{a.dtype} {a.shape}" for a in arrays) or "none"
         expected = ", ".join(f"{dtype} {shape}" for dtype, shape in wanted) or "none"
         raise CheckpointError(explain(name, f"slots {expected} for {p.name}, step {steps}", shown))
+    for slot, values in zip(state.names, arrays, strict=False):
+        if slot in rule.squares and (values < 0).any():
+            got = f"{values.min()}"
+            raise CheckpointError(explain(name, f"{slot} of {p.name} with no element < 0", got))
+    if counts is not None and not ((arrays[-1] >= 0) & (arrays[-1] <= steps)).all():
+        got = f"{arrays[-1].min()} to {arrays[-1].max()}"
+        raise CheckpointError(explain(name, f"counts of {p.name} in 0 ... {steps}", got))
     if rows is not None:
         ids = arrays[len(state.names)]
         if len(np.unique(ids)) < size or (
@@ -132,3 +157,21 @@ def loaded_state(
             raise CheckpointError(explain(name, f"rows of {p.name} {p.shape}, each once", f"{ids}"))
     state.load(int(steps), arrays, rows is not None, counts is not None, dict(one["memory"]))
     return state
+
+
+def _check_memory(
+    name: str, p: Tensor, rule: Rule | None, settings: dict[str, Any], one: dict[str, Any]
+) -> None:
+    """Raises unless the numbers kept from step to step are those that this rule keeps."""
+    keys = set() if rule is None else set(rule.hyper(settings, 1, {})[1])
+    memory = one["memory"]
+    fits = isinstance(memory, dict) and set(memory) == keys
+    try:
+        fits = fits and all(math.isfinite(memory[key]) for key in keys)
+        if fits and rule is not None:
+            rule.hyper(settings, int(one["steps"]) + 1, memory)
+    except (TypeError, ArithmeticError):
+        fits = False
+    if not fits:
+        wanted = f"finite numbers {sorted(keys)} in the memory of {p.name}"
+        raise CheckpointError(explain(name, wanted, repr(memory)))

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from copy import copy
 from typing import Any
 
 import numpy as np
 
 from tinygrad_sparse.backend import Array, adapter_of
 from tinygrad_sparse.errors import SparsityError, explain
+from tinygrad_sparse.slices import blocks
 from tinygrad_sparse.tensor import moving_rows
 
 from .history import History
@@ -189,10 +191,12 @@ class State:
         return plan(self.rule.formula, rows, g, self.flat, self.slots, hyper)
 
     def read_again(self) -> None:
-        """The parameter was set by hand: that is what counts, not the master copy of before."""
-        self.slots[-1][: self.taken()] = (
-            self.flat if self.index is None else self.flat[self.ids[: self.used]]
-        )
+        """What was set by hand is what counts there, not the master copy of before."""
+        mine = self.slots[-1][: self.taken()]
+        rows = self.flat if self.index is None else self.flat[self.ids[: self.used]]
+        with np.errstate(over="ignore"):
+            changed = mine.astype(rows.dtype) != rows
+        mine[changed] = rows[changed]
 
     def write(self, places: Any, rows: Any, new: list[Array]) -> None:
         """Commit what `new_rows` gave."""
@@ -250,13 +254,29 @@ class State:
             if rows is ...:
                 self._settle_all()
                 return
-            if isinstance(rows, slice):
-                rows = np.arange(*rows.indices(self.array.shape[0]))
-            rows = rows.reshape(-1)
-            if self.lead > 1:
-                inner = len(self.flat) // max(1, self.array.shape[0])
-                rows = (rows[:, None] * inner + np.arange(inner)).reshape(-1)
-            self.settle_flat(rows)
+            self.settle_flat(self._flat_rows(rows))
+
+    def _flat_rows(self, rows: Any) -> Array:
+        """Rows of the first axis as rows of `flat`."""
+        if isinstance(rows, slice):
+            rows = np.arange(*rows.indices(self.array.shape[0]))
+        return blocks(rows.reshape(-1), len(self.flat) // max(1, self.array.shape[0]))
+
+    def before_change(self, rows: Any) -> None:
+        """Somebody else is about to set rows of the first axis, or all: see `watch`.
+
+        Averages are brought up to what the rows hold now. Rows that were never touched, whose
+        averages are what they hold, have averages of their own from here on.
+        """
+        with moving_rows:
+            self.settle(rows)
+            if rows is ...:
+                self.grow_full()
+                places = rows
+            else:
+                places = self.places(np.unique(self._flat_rows(rows)))
+            if self.stamps is not None and self.history is not None:
+                self.stamps[places] = self.history.now
 
     def settle_flat(self, rows: Array) -> None:
         """Bring rows of `flat` up to date; repeats are fine."""
@@ -343,13 +363,27 @@ class State:
         """The same state for another rule, once nothing is pending; slots go by their names."""
         self.grow_full()
         new = State(rule, self.array, settings, sparse=False)
-        new.refine(self.lead)
+        if not rule.per_row:
+            new.refine(self.lead)
         new.slots = [
-            self.slots[self.names.index(name)] if name in self.names else slot
+            self.slots[self.names.index(name)].reshape(slot.shape) if name in self.names else slot
             for name, slot in zip(new.names, new.slots, strict=True)
         ]
         new.steps, new.memory, new.version = self.steps, self.memory, self.version
-        new.counts = self.counts
+        new.counts = self.counts if new.lead == self.lead else None
+        return new
+
+    def copied(self, array: Array) -> State:
+        """The same state for a copy of the parameter's array, once all rows are up to date."""
+        new = copy(self)
+        new.array = array
+        new.flat = array.reshape(self.flat.shape)
+        new.slots = [slot.copy() for slot in self.slots]
+        new.ids = self.ids.copy()
+        new.index = None if self.index is None else self.index.copy()
+        new.counts = None if self.counts is None else self.counts.copy()
+        new.memory = dict(self.memory)
+        new.forget()
         return new
 
     def load(

@@ -1,0 +1,152 @@
+"""What an optimizer saved and what may be loaded: nothing but what a run could have saved."""
+
+import numpy as np
+import pytest
+
+import tinygrad_sparse as ts
+from tinygrad_sparse import errors, optim
+from tinygrad_sparse.optim import rules
+
+V = 5
+
+
+def store(p, g):
+    grads = ts.GradStore()
+    grads[p] = g
+    return grads
+
+
+def trained(make=optim.NAdam, **settings):
+    W = ts.parameter(np.ones((V, 2)), name="W")
+    opt = make([W], **settings)
+    for _ in range(2):
+        opt.step(store(W, ts.IndexedSlices([1, 3], np.ones((2, 2)), (V, 2))))
+    return W, opt
+
+
+LAZY = {"sparse": "lazy", "count": "row"}
+SPOILT = {
+    "too many steps": (optim.NAdam, {}, {"steps": [2**40]}, "a step count of W"),
+    "a step that is a truth": (optim.NAdam, {}, {"steps": [True]}, "a step count of W, got True"),
+    "too many calls": (optim.NAdam, {}, {"calls": 2**40}, "a number of calls"),
+    "calls that are a truth": (optim.NAdam, {}, {"calls": True}, "a number of calls, got True"),
+    "a lead that is a truth": (optim.NAdam, {}, {"leads": [True]}, "rows of W's first axes"),
+    "no memory": (optim.NAdam, {}, {"memory": [None]}, r"\['product'\] in the memory of W"),
+    "another memory": (optim.NAdam, {}, {"memory": [{"sum": 1.0}]}, r"numbers \['product'\] in"),
+    "memory that is no number": (optim.NAdam, {}, {"memory": [{"product": "1"}]}, "in the memory"),
+    "memory that is NaN": (optim.NAdam, {}, {"memory": [{"product": np.nan}]}, "finite numbers"),
+    "memory to divide by": (
+        optim.NAdam, {"momentum_decay": 0.0}, {"memory": [{"product": 1 / 0.45}]}, "in the memory"
+    ),
+    "memory of a rule without": (optim.Adam, {}, {"memory": [{"a": 1.0}]}, r"numbers \[\] in the"),
+    "counts that nobody asked for": (
+        optim.Adam, {"sparse": "lazy"}, {"counts": [np.zeros(V, np.int32)]}, "no counts by row"
+    ),
+    "counts below zero": (
+        optim.Adam, LAZY, {"counts": [np.full(V, -1, np.int32)]}, "counts of W in 0 ... 2, got -1"
+    ),
+    "more counts than steps": (
+        optim.Adam, LAZY, {"counts": [np.full(V, 3, np.int32)]}, "counts of W in 0 ... 2, got 3"
+    ),
+    "a square below zero": (
+        optim.Adam, {}, {"slots": [[np.zeros((V, 2)), np.full((V, 2), -1.0)]]},
+        "v of W with no element < 0, got -1.0",
+    ),
+    "another rule": (
+        optim.Adam, {}, {"rules": ["adamw"]},
+        "Adam: expected state of the rule 'adam' for W, got that of 'adamw'. Hint: load it into",
+    ),
+    "rows cut smaller than what has one number a row": (
+        optim.RowwiseAdagrad, {}, {"leads": [2], "slots": [[np.zeros((10, 1))]]}, "rows of W's"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("make", "settings", "spoil", "message"), SPOILT.values(), ids=SPOILT)
+def test_what_no_run_saved_is_refused_before_anything_changes(make, settings, spoil, message):
+    W, opt = trained(make, **settings)
+    good = opt.state_dict()
+    before = repr(good), W.data.tobytes()
+    with pytest.raises(errors.CheckpointError, match=message):
+        opt.load_state_dict({**good, **spoil})
+    assert (repr(opt.state_dict()), W.data.tobytes()) == before
+    opt.load_state_dict(good)
+    assert repr(opt.state_dict()) == before[0]
+
+
+def test_the_state_of_adam_is_not_that_of_adamw():
+    _, opt = trained(optim.Adam)
+    _, other = trained(optim.AdamW)
+    with pytest.raises(errors.CheckpointError, match="of the rule 'adamw' for W, got that of 'ada"):
+        other.load_state_dict(opt.state_dict())
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_the_other_order_of_bytes_is_the_same_numbers(dtype):
+    W = ts.parameter(np.ones((V, 2), dtype))
+    opt = optim.Adam([W], **LAZY)
+    opt.step(store(W, ts.IndexedSlices([1], np.ones((1, 2), dtype), (V, 2))))
+    saved = opt.state_dict()
+
+    def swapped(a):
+        return a.astype(a.dtype.newbyteorder(">"))
+
+    foreign = {
+        **saved,
+        "slots": [[swapped(a) for a in saved["slots"][0]]],
+        "counts": [swapped(saved["counts"][0])],
+    }
+    opt.load_state_dict(foreign)
+    assert repr(opt.state_dict()) == repr(saved)
+    model = ts.nn.Linear(2, 2)
+    model.load_state_dict({name: swapped(a) for name, a in model.state_dict().items()})
+
+
+@pytest.mark.parametrize("change", [{"momentum": 0.9}, {"master": True}, {"average": 0.5}], ids=str)
+def test_settings_that_changed_since_the_last_step_are_saved_with_a_state_for_them(change):
+    W, opt = trained(optim.SGD, lr=0.1)
+    opt.groups[0].update(change)
+    saved, weights = opt.state_dict(), W.numpy()
+    again = optim.SGD([V2 := ts.parameter(weights)], lr=0.1)
+    again.load_state_dict(saved)
+    for p, one in ((W, opt), (V2, again)):
+        for ids in ([1], [2], [1]):
+            one.step(store(p, ts.IndexedSlices(ids, np.ones((1, 2)), (V, 2))))
+    assert W.data.tobytes() == V2.data.tobytes()
+    assert opt.averages(W).tobytes() == again.averages(V2).tobytes()
+
+
+def test_counts_by_row_that_are_not_asked_for_any_more_are_not_saved():
+    _, opt = trained(optim.Adam, **LAZY)
+    opt.groups[0]["count"] = "all"
+    opt.load_state_dict(opt.state_dict())
+    assert opt.state_dict()["counts"] == [None]
+
+
+def test_a_schedule_picks_the_rule_by_the_steps_that_were_saved():
+    def momentum(step):
+        return 0.0 if step <= 2 else 0.9
+
+    W, opt = trained(optim.SGD, lr=0.1, momentum=momentum)
+    opt.step(store(W, np.ones((V, 2))))
+    saved = opt.state_dict()
+    again = optim.SGD([ts.parameter(W.data)], lr=0.1, momentum=momentum)
+    again.load_state_dict(saved)
+    assert repr(again.state_dict()) == repr(saved)
+
+
+@pytest.mark.parametrize("name", [n for n in dir(rules) if n[0] != "_"])
+def test_squares_are_never_negative(name):
+    rule = getattr(rules, name)
+    if not isinstance(rule, optim.Rule):
+        pytest.skip("no rule")
+    rng = np.random.default_rng(0)
+    assert {s for s in rule.slots if s[:6] == "square" or s in ("v", "v_max", "n")} == {
+        *rule.squares
+    }
+    p, *slots = np.ones(50), *(np.zeros(50) for _ in rule.slots)
+    for step in range(1, 6):
+        hyper = dict.fromkeys(rule.names, 0.5) | ({"step": step} if "step" in rule.names else {})
+        p, *slots = rule.formula(p, rng.normal(size=50), *slots, **hyper)
+        for name, slot in zip(rule.slots, slots, strict=True):
+            assert name not in rule.squares or (slot >= 0).all()

@@ -1,0 +1,207 @@
+"""Settings of optimizers: their names, their ranges, and when both are looked at."""
+
+import re
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+import tinygrad_sparse as ts
+from tinygrad_sparse import errors, optim
+
+
+def store(p, g=None):
+    grads = ts.GradStore()
+    grads[p] = np.ones(p.shape, p.dtype) if g is None else g
+    return grads
+
+
+def table():
+    return ts.parameter(np.ones((5, 2)), name="W")
+
+
+NAMES = {
+    "a near one": (
+        lambda W: optim.Adam([W], lr=0.1, weight_deacy=0.1),
+        "Adam: expected settings among ['amsgrad', 'average', 'beta1', 'beta2', 'count', 'eps', "
+        "'lr', 'master', 'maximize', 'sparse', 'weight_decay'], got 'weight_deacy'. "
+        "Hint: write weight_decay.",
+    ),
+    "a common one": (
+        lambda W: optim.RowwiseAdagrad([W], averge=0.9),
+        "got 'averge'. Hint: write average.",
+    ),
+    "nothing near": (lambda W: optim.SGD([W], lr=0.1, zzz=1), "got 'zzz'."),
+    "another optimizer's": (lambda W: optim.SGD([W], lr=0.1, amsgrad=True), "got 'amsgrad'."),
+    "NAdam's": (lambda W: optim.NAdam([W], momentum_decy=0.1), "Hint: write momentum_decay."),
+    "a rule's": (
+        lambda W: optim.Optimizer(optim.SGD([W], 0.1).rule, [W], lr=0.1, lrr=1),
+        "got 'lrr'. Hint: write lr.",
+    ),
+    "half of betas": (
+        lambda W: optim.Adam([W], beta1=0.5),
+        "Adam: expected betas=(beta1, beta2), got beta1=0.5.",
+    ),
+    "one beta": (lambda W: optim.AdamW([W], betas=(0.9,)), "got betas=(0.9,)."),
+    "a number for betas": (lambda W: optim.NAdam([W], betas=0.9), "got betas=0.9."),
+    "betas in a group": (
+        lambda W: optim.Adam([{"params": [W], "betas": (0.1, 0.2, 0.3)}]),
+        "got betas=(0.1, 0.2, 0.3).",
+    ),
+}
+
+
+@pytest.mark.parametrize(("make", "message"), NAMES.values(), ids=NAMES)
+def test_a_setting_that_there_is_not(make, message):
+    with pytest.raises(errors.SettingError, match=f"{re.escape(message)}$"):
+        make(table())
+
+
+def test_a_subclass_and_a_function_that_picks_rules_name_their_settings():
+    class Mine(optim.SGD):
+        def __init__(self, params, lr, nearness=1.0, **common):
+            super().__init__(params, lr / nearness, **common)
+
+    W = table()
+    assert Mine([W], 0.1, nearness=2.0, average=0.5).lr == 0.05
+    with pytest.raises(errors.SettingError, match=r"Mine: .*got 'averge'"):
+        Mine([W], 0.1, averge=0.5)
+    sgd = optim.SGD([W], 0.1).rule
+    chosen = optim.Optimizer(lambda settings: sgd, [W], lr=0.1, fast=True)  # only it can know
+    chosen.step(store(W))
+
+
+@pytest.mark.parametrize("spoil", [lambda g: g.update(momentun=0.9), lambda g: g.pop("momentum")])
+def test_a_group_that_was_written_to_is_looked_at_before_the_step(spoil):
+    W = table()
+    opt = optim.SGD([W], lr=0.1, momentum=0.5)
+    opt.step(store(W))
+    before = W.numpy()
+    spoil(opt.groups[0])
+    with pytest.raises(errors.SettingError, match=r"SGD: expected (the )?settings .*momentu"):
+        opt.step(store(W))
+    np.testing.assert_array_equal(W.data, before)
+    assert opt.calls == 1
+
+
+RANGES = {
+    "lr": (optim.SGD, "lr", [-1.0, np.inf, np.nan, np.float32(-1)], "lr >= 0"),
+    "lr of FTRL": (optim.FTRL, "lr", [0.0], "lr > 0"),
+    "momentum": (optim.SGD, "momentum", [1.0, -0.1, np.nan], "0 <= momentum < 1"),
+    "dampening": (optim.SGD, "dampening", [np.nan, np.inf], "a finite dampening"),
+    "weight_decay": (optim.Adam, "weight_decay", [-0.1, np.nan, np.inf], "weight_decay >= 0"),
+    "beta1": (optim.Adam, "beta1", [1.0, -0.1, np.nan, np.array(1.5)], "0 <= beta1 < 1"),
+    "beta2": (optim.AdamW, "beta2", [1.0, -0.1, np.nan], "0 <= beta2 < 1"),
+    "eps": (optim.Adam, "eps", [-1e-8, np.nan], "eps >= 0"),
+    "average": (optim.Adam, "average", [1.0, -0.5, np.nan], "0 <= average < 1"),
+    "rho": (optim.Adadelta, "rho", [1.0, -0.5], "0 <= rho < 1"),
+    "alpha": (optim.RMSprop, "alpha", [1.0, -0.5], "0 <= alpha < 1"),
+    "initial": (optim.Adagrad, "initial", [-1.0], "initial >= 0"),
+    "lr_decay": (optim.Adagrad, "lr_decay", [-1.0], "lr_decay >= 0"),
+    "momentum_decay": (optim.NAdam, "momentum_decay", [-1.0], "momentum_decay >= 0"),
+    "l1": (optim.FTRL, "l1", [-1.0, np.nan], "l1 >= 0"),
+}
+RANGE_CASES = [
+    pytest.param(make, key, value, text, id=f"{name}={value}")
+    for name, (make, key, values, text) in RANGES.items()
+    for value in values
+]
+
+
+def given(key, value):
+    """A constructor's arguments that set `key`; those without a default get one."""
+    if key in ("beta1", "beta2"):
+        return {"betas": (value, 0.9) if key == "beta1" else (0.9, value)}
+    return {key: value}
+
+
+@pytest.mark.parametrize(("make", "key", "value", "expected"), RANGE_CASES)
+def test_a_value_out_of_range_is_refused_however_it_gets_there(make, key, value, expected):
+    W = table()
+    error = pytest.raises(errors.SettingError, match=f"^{make.__name__}: expected {expected}, got")
+    rest = {} if key == "lr" else {"lr": 0.1}
+    with error:
+        make([W], **rest, **given(key, value))
+    with error:
+        make([{"params": [W], **given(key, value)}], lr=0.1)
+    opt = make([W], lr=0.1)
+    opt.step(store(W))
+    before, settings = W.numpy(), dict(opt.groups[0])
+    for wrong in (value, lambda step: value):  # set between steps; what a schedule answers
+        opt.groups[0][key] = wrong
+        with error:
+            opt.step(store(W))
+        with error:
+            opt.step(store(W))
+        opt.groups[0].update(settings)
+    saved = opt.state_dict()
+    saved["groups"][0][key] = value
+    with pytest.raises(errors.CheckpointError, match=expected):
+        opt.load_state_dict(saved)
+    np.testing.assert_array_equal(W.data, before)
+    assert opt.calls == 1 and opt.groups[0] == settings
+    opt.step(store(W))
+
+
+def test_a_rate_out_of_range_cannot_be_set():
+    opt = optim.SGD([table()], lr=0.1)
+    with pytest.raises(errors.SettingError, match=r"SGD: expected lr >= 0, got -1.0. Hint: maxim"):
+        opt.lr = -1.0
+    assert opt.lr == 0.1
+
+
+def test_all_groups_are_looked_at_before_any_parameter_moves():
+    a, b = table(), table()
+    opt = optim.SGD([{"params": [a]}, {"params": [b]}], lr=0.1, momentum=0.5)
+    opt.groups[1]["lr"] = lambda step: -1.0
+    grads = store(a)
+    grads[b] = np.ones((5, 2))
+    with pytest.raises(errors.SettingError):
+        opt.step(grads)
+    np.testing.assert_array_equal(a.data, 1)
+    assert opt.state_bytes() == 0
+
+
+def test_a_number_that_was_written_to_is_looked_at_again():
+    W = table()
+    rate = np.array(0.1)
+    opt = optim.SGD([W], lr=rate)
+    opt.step(store(W))
+    rate[...] = 0.5
+    opt.step(store(W))
+    np.testing.assert_allclose(W.data, 1 - 0.1 - 0.5)
+    rate[...] = -1
+    with pytest.raises(errors.SettingError):
+        opt.step(store(W))
+
+
+def test_nesterov_wants_momentum():
+    W = table()
+    with pytest.raises(errors.SettingError, match="SGD: expected a momentum with nesterov=True"):
+        optim.SGD([W], lr=0.1, nesterov=True)
+    opt = optim.SGD([W], lr=0.1, nesterov=True, momentum=lambda step: 0.0 if step < 2 else 0.5)
+    opt.step(store(W))
+    opt.step(store(W))
+    opt.groups[0]["momentum"] = 0.0
+    with pytest.raises(errors.SettingError, match="nesterov"):
+        opt.step(store(W))
+
+
+@pytest.mark.parametrize(
+    "number", [np.float32(0.5), np.array(0.5), Fraction(1, 2), np.float16(0.5)]
+)
+def test_numbers_of_other_kinds_are_numbers(number):
+    W = ts.parameter(np.ones((5, 2), np.float32))
+    opt = optim.SGD([W], lr=number, momentum=number, nesterov=np.True_)
+    opt.step(store(W))
+    assert W.dtype == np.float32
+    np.testing.assert_array_equal(W.data, 0.25)
+
+
+@pytest.mark.parametrize("wrong", ["0.1", None, 1j, [0.1], np.ones(2)], ids=repr)
+def test_what_is_no_number_is_refused_at_the_step_too(wrong):
+    W = table()
+    opt = optim.SGD([W], lr=0.1)
+    opt.groups[0]["lr"] = wrong
+    with pytest.raises(errors.DtypeError, match="SGD: expected a number for lr, got"):
+        opt.step(store(W))
