@@ -73,6 +73,18 @@ def test_no_grad_that_is_left_late_does_not_bring_a_closed_tape_back():
     assert not (W * 2).requires_grad
 
 
+def test_looking_at_a_recorded_gradient_without_recording_does_not_cut_it_off():
+    W = ts.parameter(np.array([[1.0], [2.0]]))
+    with ts.Tape() as tape:
+        loss = (W[[0, 0]] ** 3).sum() + (W[[1]] ** 3).sum()
+        g = tape.backward(loss, create_graph=True)[W]
+        with ts.no_grad():
+            g.coalesce(), g.norm(), g.values  # noqa: B018
+        second = (g.coalesce().values ** 2).sum()
+    # (6w²)² + (3v²)²
+    assert tape.backward(second)[W].to_dense().ravel().tolist() == [144.0, 36.0 * 8]
+
+
 def test_no_grad_decorates():
     W = ts.parameter(np.ones(2))
     with ts.Tape():

@@ -21,8 +21,8 @@ class DtypeError(TinygradSparseError, TypeError):
     """A dtype that the operation cannot take: an integer parameter, a complex operand."""
 
 
-class ArgumentError(TinygradSparseError, ValueError):
-    """A setting out of its range: a mode that is not there, a probability above 1."""
+class ArgumentError(TinygradSparseError, ValueError, TypeError):
+    """A setting that there is not, or that cannot take the value it was given."""
 
 
 class LinAlgError(TinygradSparseError, _NumPyLinAlgError):
@@ -43,10 +43,6 @@ class MissingGradientError(TapeError, KeyError):
 
 class SparsityError(TinygradSparseError, RuntimeError):
     """A row-sparse gradient met something that would turn it into a whole table."""
-
-
-class SettingError(TinygradSparseError, ValueError, TypeError):
-    """A setting that there is not, or that cannot take the value it was given."""
 
 
 class CheckpointError(TinygradSparseError, ValueError):

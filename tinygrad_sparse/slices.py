@@ -8,7 +8,7 @@ first. The values may be Tensors: then everything here is recorded, which is how
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from numbers import Real
 from typing import Any
 
@@ -72,20 +72,23 @@ class IndexedSlices:
     @property
     def indices(self) -> Array:
         """The row ids, int64 (n,); they may repeat."""
-        self._join()
-        return self._parts[0][0]
+        return self._join()[0]
 
     @property
     def values(self) -> Array:
         """The rows, (n, \\*row): ``values[i]`` belongs at row ``indices[i]``."""
-        self._join()
-        return self._parts[0][1]
+        return self._join()[1]
 
-    def _join(self) -> None:
-        if len(self._parts) > 1:
-            rows, values = zip(*self._parts, strict=True)
-            joined = adapter_of_all(values).xp.concatenate(values)
-            self._parts = [read_only(adapter_of(rows[0]).xp.concatenate(rows), joined)]
+    def _join(self) -> tuple[Array, Array]:
+        """All parts as one."""
+        if len(self._parts) == 1:
+            return self._parts[0]
+        rows, values = zip(*self._parts, strict=True)
+        joined = adapter_of_all(values).xp.concatenate(values)
+        part = read_only(adapter_of(rows[0]).xp.concatenate(rows), joined)
+        if not _unrecorded(values, joined):
+            self._parts = [part]
+        return part
 
     @property
     def dtype(self) -> np.dtype:
@@ -152,8 +155,11 @@ class IndexedSlices:
             if self._sorted:
                 return self
             rows, sums = read_only(*adapter_of(values).sum_duplicates(indices, values))
-            self._merged = rows_of(rows, sums, self.shape, self.lead)
-            self._merged._sorted = True
+            merged = rows_of(rows, sums, self.shape, self.lead)
+            merged._sorted = True
+            if _unrecorded([values], sums):
+                return merged
+            self._merged = merged
         return self._merged
 
     def to_dense(self) -> Array:
@@ -262,6 +268,12 @@ def rows_of(indices: Array, values: Array, shape: tuple[int, ...], lead: int = 1
     new: IndexedSlices = object.__new__(IndexedSlices)
     new._set([(indices, values)], shape, lead)
     return new
+
+
+def _unrecorded(values: Sequence[Array], made: Array) -> bool:
+    """True for what was made of recorded values while recording paused: not to be kept for later."""
+    tracked = any(getattr(v, "requires_grad", False) for v in values)
+    return tracked and not made.requires_grad
 
 
 def as_factor(op: str, x: Any) -> Any:

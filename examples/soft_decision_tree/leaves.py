@@ -88,7 +88,7 @@ class CountedLeaves:
         The normaliser was a constant, so the gradient by θ[y] is r/θ[y], or r for the softmax.
         """
         read = self.counts.times_slope if self.normalised else self.counts.slope
-        self.counts.add(read(grads).coalesce(), -float(weight))
+        self.counts.add((-read(grads)).coalesce(), float(weight))
 
     def values(self) -> np.ndarray:
         """The distributions, (L, C)."""

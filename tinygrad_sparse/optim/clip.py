@@ -15,6 +15,7 @@ from tinygrad_sparse.backend import adapter_of
 from tinygrad_sparse.errors import ArgumentError, DtypeError, explain
 from tinygrad_sparse.gradstore import GradStore
 from tinygrad_sparse.slices import Gradient, map_rows, touched
+from tinygrad_sparse.tape import no_grad
 from tinygrad_sparse.tensor import Tensor, unwrap
 
 from .rule import plain
@@ -50,7 +51,8 @@ def clip_grad_norm(grads: GradStore, max_norm: float, ord: float = 2) -> GradSto
     array([0.6, 0.8])
     """
     max_norm = _checked("clip_grad_norm", max_norm)
-    norm = grads.norm(ord)
+    with no_grad():  # whether to scale is a choice; the factor is recorded below
+        norm = grads.norm(ord)
     _check_finite("clip_grad_norm", norm)
     if norm <= max_norm:
         return grads

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NoReturn
 import numpy as np
 
 from tinygrad_sparse.errors import (
-    SettingError,
+    ArgumentError,
     ShapeError,
     TapeError,
     explain,
@@ -121,7 +121,7 @@ class Optimizer:
         entry = translated(name, entry)
         check_names(name, entry, self._defaults)
         if "params" not in entry:
-            raise SettingError(explain(name, "a group with 'params'", f"{sorted(entry)}"))
+            raise ArgumentError(explain(name, "a group with 'params'", f"{sorted(entry)}"))
         params = entry["params"]
         group = {**self._defaults, **entry}
         group["params"] = [params] if type(params) is Tensor else list(params)

@@ -10,14 +10,14 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from tinygrad_sparse.errors import TinygradSparseError, explain
+from tinygrad_sparse.errors import ArgumentError, explain
 
 Schedule = Callable[[int], float]
 
 
 def _check(op: str, steps: int) -> None:
     if not steps > 0:
-        raise TinygradSparseError(explain(op, "steps > 0", repr(steps)))
+        raise ArgumentError(explain(op, "steps > 0", repr(steps)))
 
 
 def constant(value: float) -> Schedule:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from typing import Any, NamedTuple
 
-from tinygrad_sparse.errors import DtypeError, SettingError, SparsityError, explain
+from tinygrad_sparse.errors import ArgumentError, DtypeError, SparsityError, explain
 
 from .rule import Rule, plain
 
@@ -59,7 +59,7 @@ class Settings:
         if self.group.keys() != self._names:
             check_names(self.name, self.group, self._names)
             missing = sorted(self._names - set(self.group))
-            raise SettingError(explain(self.name, f"the settings {missing}", "a group without"))
+            raise ArgumentError(explain(self.name, f"the settings {missing}", "a group without"))
         seen = self._seen
         new = {k: v for k, v in self.group.items() if seen.get(k, self) is not v and k != "params"}
         if new:
@@ -100,7 +100,7 @@ def checked(name: str, key: str, value: Any, ranges: Mapping[str, Range] = RANGE
     allowed = ranges.get(key, FINITE)
     if not allowed.holds(number):
         wanted = allowed.text.format(key)
-        raise SettingError(explain(name, wanted, repr(plain(value)), allowed.hint))
+        raise ArgumentError(explain(name, wanted, repr(plain(value)), allowed.hint))
     return number
 
 
@@ -110,7 +110,7 @@ def check_together(name: str, settings: Mapping[str, Any]) -> None:
         hint = "exact means what a dense run does, which counts all steps; sparse='lazy' may not"
         raise SparsityError(explain(name, "count='all' with sparse='exact'", "'row'", hint))
     if settings.get("nesterov") and not settings.get("momentum", 1.0):
-        raise SettingError(explain(name, "a momentum with nesterov=True", "momentum=0"))
+        raise ArgumentError(explain(name, "a momentum with nesterov=True", "momentum=0"))
 
 
 def check_names(name: str, given: Iterable[str], known: Iterable[str]) -> None:
@@ -120,7 +120,7 @@ def check_names(name: str, given: Iterable[str], known: Iterable[str]) -> None:
         if key != "params" and key not in known:
             near = get_close_matches(str(key), known, 1)
             hint = f"write {near[0]}" if near else None
-            raise SettingError(explain(name, f"settings among {known}", repr(key), hint))
+            raise ArgumentError(explain(name, f"settings among {known}", repr(key), hint))
 
 
 def translated(name: str, entry: Mapping[str, Any]) -> dict[str, Any]:
@@ -132,7 +132,7 @@ def translated(name: str, entry: Mapping[str, Any]) -> dict[str, Any]:
     given = [f"{key}={entry[key]!r}" for key in ("beta1", "beta2") if key in entry]
     if not isinstance(betas, (tuple, list)) or len(betas) != 2 or given:
         got = ", ".join(given) or f"betas={betas!r}"
-        raise SettingError(explain(name, "betas=(beta1, beta2)", got))
+        raise ArgumentError(explain(name, "betas=(beta1, beta2)", got))
     entry["beta1"], entry["beta2"] = betas
     return entry
 
