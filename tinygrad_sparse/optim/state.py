@@ -111,11 +111,12 @@ class State(Slots):
             return
         places = rows
         if self.index is not None:
-            if self.drift:
-                self.places(np.unique(rows))
-            if self.index is not None:
-                places = self.index[rows] - 1
-                known = places >= 0
+            places = self.index[rows] - 1
+            known = places >= 0
+            if self.drift and not known.all():
+                self.places(np.unique(rows[~known]))
+                places = rows if self.index is None else self.index[rows] - 1
+            elif not self.drift:
                 rows, places = rows[known], places[known]
         assert self.stamps is not None
         last = self.stamps[places]
