@@ -55,6 +55,12 @@ def test_norm_clip_of_zero_and_of_nonsense():
         optim.clip_grad_rows(grads, 0)
 
 
+@pytest.mark.parametrize("wrong", ["fro", None, [2], 0, -1.0, np.nan], ids=repr)
+def test_a_norm_of_no_order_is_refused(store, wrong):
+    with pytest.raises(TinygradSparseError, match="norm: expected ord > 0, or inf, got"):
+        optim.clip_grad_norm(store[2], 1.0, wrong)
+
+
 def test_value_clip_sees_the_sum(store):
     W, b, grads = store
     clipped = optim.clip_grad_value(grads, 7.0)

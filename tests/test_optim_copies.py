@@ -7,7 +7,7 @@ import pytest
 
 import tinygrad_sparse as ts
 from tinygrad_sparse import errors, optim
-from tinygrad_sparse.optim import state
+from tinygrad_sparse.optim import slots
 from tinygrad_sparse.tensor import pending_of
 
 V = 6
@@ -25,7 +25,7 @@ every_kind = pytest.mark.parametrize("make", MAKE.values(), ids=MAKE)
 def form(request, monkeypatch):
     """State as full tables, and by rows."""
     if request.param == "by rows":
-        monkeypatch.setattr(state, "COMPACT", 0)
+        monkeypatch.setattr(slots, "COMPACT", 0)
         return (200, 20)
     return (V, 2)
 

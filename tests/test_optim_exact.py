@@ -10,7 +10,7 @@ import reference_optim as reference
 
 import tinygrad_sparse as ts
 from tinygrad_sparse import errors, optim
-from tinygrad_sparse.optim import history, rest, state
+from tinygrad_sparse.optim import history, rest, slots, state
 
 
 def store(p, g):
@@ -213,7 +213,7 @@ def test_settings_without_a_finite_step_at_rest_are_refused(make, eps, beta2):
 @pytest.fixture
 def compact(monkeypatch):
     """Tables of any size keep state for the rows touched only."""
-    monkeypatch.setattr(state, "COMPACT", 0)
+    monkeypatch.setattr(slots, "COMPACT", 0)
 
 
 @pytest.mark.parametrize("name, settings", [
@@ -448,7 +448,7 @@ AVERAGED = {
 @pytest.mark.parametrize("rows_only", [False, True], ids=["full", "by rows"])
 @pytest.mark.parametrize("make", AVERAGED.values(), ids=AVERAGED)
 def test_an_average_is_the_average_of_what_a_walk_would_see(monkeypatch, make, rows_only, meaning):
-    monkeypatch.setattr(state, "COMPACT", 0 if rows_only else 2**30)
+    monkeypatch.setattr(slots, "COMPACT", 0 if rows_only else 2**30)
     rng = np.random.default_rng(6)
     V = 400 if rows_only else 20
     W = ts.parameter(rng.normal(size=(V, 4)))

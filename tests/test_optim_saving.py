@@ -62,6 +62,13 @@ SPOILT = {
 }  # fmt: skip
 
 
+@pytest.mark.parametrize("key, value", [("rules", "sgd"), ("rows", np.arange(2)), ("slots", [1])])
+def test_nothing_is_kept_of_a_parameter_that_was_never_stepped(key, value):
+    opt = optim.SGD([ts.parameter(np.ones(2), name="W")], lr=0.1)
+    with pytest.raises(errors.CheckpointError, match=f"nothing kept for W, step 0, got {key}"):
+        opt.load_state_dict({**opt.state_dict(), key: [value]})
+
+
 @pytest.mark.parametrize(("make", "settings", "spoil", "message"), SPOILT.values(), ids=SPOILT)
 def test_what_no_run_saved_is_refused_before_anything_changes(make, settings, spoil, message):
     W, opt = trained(make, **settings)

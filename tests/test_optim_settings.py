@@ -85,7 +85,7 @@ def test_a_group_that_was_written_to_is_looked_at_before_the_step(spoil):
 
 
 RANGES = {
-    "lr": (optim.SGD, "lr", [-1.0, np.inf, np.nan, np.float32(-1)], "lr >= 0"),
+    "lr": (optim.SGD, "lr", [-1.0, np.inf, np.nan, np.float32(-1), 10**400], "lr >= 0"),
     "lr of FTRL": (optim.FTRL, "lr", [0.0], "lr > 0"),
     "momentum": (optim.SGD, "momentum", [1.0, -0.1, np.nan], "0 <= momentum < 1"),
     "dampening": (optim.SGD, "dampening", [np.nan, np.inf], "a finite dampening"),
@@ -102,7 +102,7 @@ RANGES = {
     "l1": (optim.FTRL, "l1", [-1.0, np.nan], "l1 >= 0"),
 }
 RANGE_CASES = [
-    pytest.param(make, key, value, text, id=f"{name}={value}")
+    pytest.param(make, key, value, text, id=f"{name}={str(value)[:9]}")
     for name, (make, key, values, text) in RANGES.items()
     for value in values
 ]
@@ -173,6 +173,18 @@ def test_a_number_that_was_written_to_is_looked_at_again():
     rate[...] = -1
     with pytest.raises(errors.ArgumentError):
         opt.step(store(W))
+
+
+def test_nadam_counts_all_steps_whoever_asks_otherwise():
+    W = table()
+    rows = {"sparse": "lazy", "count": "row"}
+    with pytest.raises(errors.SparsityError, match=r"NAdam: expected count='all', got 'row'"):
+        optim.NAdam([W], **rows)
+    for opt in (optim.NAdam([W]), optim.NAdam([{"params": [W], **rows}])):
+        opt.groups[0].update(rows)
+        with pytest.raises(errors.SparsityError, match=r"NAdam: expected count='all', got 'row'"):
+            opt.step(store(W))
+    np.testing.assert_array_equal(W.data, 1)
 
 
 def test_nesterov_wants_momentum():

@@ -144,7 +144,7 @@ class GradStore:
 
         Computed in float64 and scaled by the largest element, so that squares do not overflow.
         """
-        if isinstance(ord, str) or not ord > 0:
+        if not isinstance(ord, Real) or not ord > 0:
             raise ArgumentError(explain("norm", "ord > 0, or inf", repr(ord)))
         flat = [self._flat(g) for g in self._grads.values()]
         top = max((float(abs(v).max()) for v in flat if v.size), default=0.0)

@@ -271,7 +271,7 @@ def rows_of(indices: Array, values: Array, shape: tuple[int, ...], lead: int = 1
 
 
 def _unrecorded(values: Sequence[Array], made: Array) -> bool:
-    """True for what was made of recorded values while recording paused: not to be kept for later."""
+    """True for what was made of recorded values while recording paused: not to be kept."""
     tracked = any(getattr(v, "requires_grad", False) for v in values)
     return tracked and not made.requires_grad
 

@@ -31,7 +31,8 @@ from .settings import (
     names_known,
     translated,
 )
-from .state import State, names_of
+from .slots import names_of
+from .state import State
 from .step import commit, let_none_rest, plan_step, refuse_nonfinite
 
 # What people who come from other libraries reach for on an optimizer, and what to write here.

@@ -49,6 +49,8 @@ class Rule(NamedTuple):
 
 def plain(x: Any) -> Any:
     """A setting as the formula gets it: Python's number, which never widens a table's dtype."""
+    if type(x) is float or type(x) is int:
+        return x
     number = x.item() if getattr(x, "ndim", None) == 0 else x
     if isinstance(number, Integral):
         return int(number)

@@ -16,7 +16,7 @@ from .rule import Rule
 from .settings import Settings
 from .state import State
 
-MOST = 2**31 - 2  # steps: rows are stamped with int32 numbers
+MOST = 2**30  # steps: rows are stamped with int32 numbers, and training is to go on
 
 STATES = (
     "rules",
@@ -114,8 +114,11 @@ def loaded_state(
         raise CheckpointError(explain(name, f"a step count of {p.name}", repr(steps)))
     _check_memory(name, p, rule if steps else None, settings, one)
     if not steps:
-        if len(one["slots"]):
-            raise CheckpointError(explain(name, f"no slots for {p.name}, step 0", "some"))
+        kept = [key for key in ("rules", "rows", "counts") if one[key] is not None]
+        kept += ["slots"] if len(one["slots"]) else []
+        if kept:
+            got = ", ".join(kept)
+            raise CheckpointError(explain(name, f"nothing kept for {p.name}, step 0", got))
         return None
     mine = rule.formula.__name__
     if one["rules"] != mine:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-import math
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from typing import Any, NamedTuple
@@ -16,6 +16,9 @@ COMMON = {"sparse": "exact", "maximize": False, "master": False, "count": "all",
 KINDS = {"sparse": ("exact", "lazy"), "count": ("all", "row")}  # settings that are words
 
 
+LARGEST = sys.float_info.max
+
+
 class Range(NamedTuple):
     """The values that a setting can take; `{}` in `text` stands for its name."""
 
@@ -24,9 +27,9 @@ class Range(NamedTuple):
     hint: str | None = None
 
 
-FINITE = Range("a finite {}", lambda x: -math.inf < x < math.inf)
-ABOVE_0 = Range("{} > 0", lambda x: 0.0 < x < math.inf)
-AT_LEAST_0 = Range("{} >= 0", lambda x: 0.0 <= x < math.inf)
+FINITE = Range("a finite {}", lambda x: -LARGEST <= x <= LARGEST)
+ABOVE_0 = Range("{} > 0", lambda x: 0.0 < x <= LARGEST)
+AT_LEAST_0 = Range("{} >= 0", lambda x: 0.0 <= x <= LARGEST)
 PART = Range("0 <= {} < 1", lambda x: 0.0 <= x < 1.0)
 
 # By name, in whatever formula the name occurs; of the others nothing is known but that they are

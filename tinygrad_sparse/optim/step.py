@@ -42,6 +42,9 @@ def plan_step(
     exact = settings["sparse"] == "exact" and not rule.still
     if exact and sparse and rule.rest is None:
         raise refuse_rows(name, rule, p)
+    if settings["count"] == "row" and rule.prepare is not None:
+        hint = f"{rule.formula.__name__} keeps numbers of the whole parameter's steps"
+        raise SparsityError(explain(name, "count='all'", "'row'", hint))
     if sparse:
         if g.lead > state.lead and not rule.per_row:
             state.settle(...)
