@@ -162,6 +162,28 @@ def test_every_optimizer_formula(compiled, name, lookup, dense, step):
             assert_close(got, wanted, name)
 
 
+@pytest.mark.parametrize("name", ["adagrad", "adam"])
+@law
+@given(lookup=lookups())
+def test_slots_may_have_the_rows_elsewhere(compiled, name, lookup):
+    rule, (table, ids, values) = RULES[name], lookup
+    slots = [np.abs(table) + k for k in range(len(rule.slots))]
+    place = np.random.default_rng(len(ids)).permutation(len(table))  # of each row in the slots
+    hyper = dict.fromkeys(compiled.keywords(rule.formula), 0.5)
+    straight, moved = table.copy(), table.copy()
+    wanted, got = [s.copy() for s in slots], [np.empty_like(s) for s in slots]
+    for a, b in zip(got, slots, strict=True):
+        a[place] = b
+    for adapter in (compiled, reference):
+        with np.errstate(all="ignore"):  # float16 squares overflow
+            args = rule.formula, ids, values
+            adapter.plan_update(*args, straight, wanted, hyper)()
+            adapter.plan_update(*args, moved, got, hyper, place[ids])()
+        np.testing.assert_array_equal(moved, straight)
+        for a, b in zip(got, wanted, strict=True):
+            np.testing.assert_array_equal(a[place], b)
+
+
 @law
 @given(lookups(dtypes=("f4", "f8")), st.sampled_from(sorted(EXACT)), st.booleans())
 def test_update_rows_answers_and_writes_nothing(compiled, lookup, name, dense):

@@ -166,7 +166,7 @@ def embedding_bag(
 Loop = Callable[..., Any]
 _loops: WeakKeyDictionary[Callable[..., Any], dict[Any, Loop | None]] = WeakKeyDictionary()
 _NO_IDS, _NO_PLACES = np.empty(0, np.int64), np.empty(0, np.int32)
-_EVERY_ROW = _NO_IDS, _NO_PLACES, _NO_PLACES
+_EVERY_ROW = _NO_IDS, _NO_PLACES, _NO_PLACES, _NO_IDS
 
 
 def plan_update(
@@ -176,17 +176,22 @@ def plan_update(
     table: np.ndarray,
     slots: list[np.ndarray],
     hyper: dict[str, Any],
+    places: Any = None,
 ) -> Callable[[], None]:
     """Get an update of some rows of `table` and of its `slots` ready: calling the answer writes it.
 
     The formula is compiled into one loop that gathers, computes and writes, in place: nothing in it
     can fail. Repeats are summed in the same loop. See the NumPy adapter for the arguments.
     """
-    loop = _loop(formula, rows, values, (table, *slots), hyper)
-    runs = None if loop is None else _EVERY_ROW if rows is ... else _runs(rows)
-    if loop is None or runs is None or (runs[0][-1:] >= len(table)).any():  # NumPy raises then
-        return reference.plan_update(formula, rows, values, table, slots, hyper)
-    return _ready(loop, formula, runs, values, [table, *slots], hyper)
+    loop = _loop(formula, rows, values, (table, *slots), hyper, together=places is None)
+    if loop is not None and rows is ...:
+        return _ready(loop, formula, _EVERY_ROW, values, [table, *slots], hyper)
+    runs = None if loop is None else _runs(rows)
+    if loop is None or runs is None or runs[0][-1] >= len(table):  # NumPy raises then
+        return reference.plan_update(formula, rows, values, table, slots, hyper, places)
+    unique, order, starts = runs
+    at = _NO_IDS if places is None else places[order[starts[: len(unique)]]].astype(np.int64)
+    return _ready(loop, formula, (*runs, at), values, [table, *slots], hyper)
 
 
 def update_rows(
@@ -214,7 +219,7 @@ def update_rows(
 def _ready(
     loop: Loop,
     formula: Callable[..., Any],
-    runs: tuple[np.ndarray, np.ndarray, np.ndarray],
+    runs: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray],
     values: np.ndarray,
     arrays: list[np.ndarray],
     hyper: dict[str, Any],

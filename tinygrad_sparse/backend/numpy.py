@@ -250,20 +250,28 @@ def plan_update(
     table: np.ndarray,
     slots: list[np.ndarray],
     hyper: dict[str, Any],
+    places: Any = None,
 ) -> Callable[[], None]:
     """Get an update of some rows of `table` and of its `slots` ready: calling the answer writes it.
 
     Whatever can fail does so here, so that several tables change together or not at all. `rows` are
     ids of the first axis, repeated ones get the sum of their `values`; or ``...`` for every row.
+    `places`, one for each of `rows`, is where the slots have them, if elsewhere.
     """
+    at = rows
     if rows is not ...:
-        rows, values = sum_duplicates(rows, values)
-    arrays = [table, *slots]
-    new = update_rows(formula, rows, values, table, slots, hyper)
+        given = rows
+        rows, values = sum_duplicates(given, values)
+        at = rows
+        if places is not None:
+            at = np.empty(len(rows), np.int64)
+            at[np.searchsorted(rows, given)] = places
+    new = update_rows(formula, rows, values, table, slots, hyper, at)
 
     def write() -> None:
-        for array, block in zip(arrays, new, strict=True):
-            put_rows(array, rows, block)
+        put_rows(table, rows, new[0])
+        for slot, block in zip(slots, new[1:], strict=True):
+            put_rows(slot, at, block)
 
     return write
 
