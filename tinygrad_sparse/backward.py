@@ -92,7 +92,8 @@ def as_seed(loss: Tensor, seed: Any, create_graph: bool) -> Any:
                     "reduce it with .sum() or .mean(), or pass seed=",
                 )
             )
-        g = adapter_of(data).xp.ones_like(data)
+        g = adapter_of(data).xp.empty(data.shape, data.dtype)
+        g.fill(1)
     elif is_sparse(seed):
         if seed.shape != loss.shape:
             got = f"{seed.dtype} {seed.shape}"

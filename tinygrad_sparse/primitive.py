@@ -379,6 +379,8 @@ def _by_name(
     call: Callable[..., Any], names: list[str], more: tuple[Any, ...], static: dict[str, Any]
 ) -> dict[str, Any]:
     """Static arguments given by position, under their names."""
+    if not static and len(more) <= len(names):
+        return dict(zip(names, more, strict=False))
     twice = set(names[: len(more)]) & set(static)
     if twice or len(more) > len(names):
         what = f"{min(twice)} given twice" if twice else "too many arguments"

@@ -29,6 +29,7 @@ FEW, SMALL = 128, 2048  # rows and elements: fewer are not worth loading a compi
 DENSE = 2**13  # elements of a dense update: fewer are as fast in NumPy
 FLOATS = frozenset(map(np.dtype, ("f4", "f8")))
 PLAIN = frozenset({float, int, bool})  # hyper-parameters that take on the table's dtype
+_INT64 = np.dtype(np.int64)
 
 
 @cache
@@ -47,6 +48,7 @@ def _compiled() -> tuple[ModuleType, ModuleType] | None:
     return compiled, formulas
 
 
+@cache
 def _kernel(name: str, dtype: np.dtype) -> Callable[..., Any] | None:
     modules = _compiled()
     return None if modules is None else modules[0].kernel(name, dtype)
@@ -62,7 +64,7 @@ def _large(rows: np.ndarray, values: np.ndarray) -> bool:
 
 def _table(x: np.ndarray) -> np.ndarray:
     """`x` as (rows, elements), C-contiguous: a view where it can be one."""
-    flat = x.reshape((len(x), math.prod(x.shape[1:])))
+    flat = x if x.ndim == 2 else x.reshape((len(x), math.prod(x.shape[1:])))
     return flat if _plain(flat) else flat.copy()
 
 
@@ -98,6 +100,8 @@ def sum_duplicates(rows: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np
     if runs is None:
         return reference.sum_duplicates(rows, values)
     unique, order, starts = runs
+    if len(unique) < len(rows):
+        unique = unique.copy()  # not a view that keeps all of them
     flat = _table(values.astype(wide, copy=False))
     sums = np.empty((len(unique), *values.shape[1:]), wide)
     kernel = _kernel("sum_runs", wide)
@@ -111,14 +115,12 @@ def sum_duplicates(rows: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np
 def _runs(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
     """(unique ids, places sorted by id, where each id's run starts); None: leave it to NumPy."""
     n = len(rows)
-    kernel = _kernel("group", np.dtype(np.int64))
-    if kernel is None or n > np.iinfo(np.int32).max:
+    kernel = _kernel("group", _INT64)
+    if kernel is None or n >= 2**31:
         return None
     unique, order, starts = np.empty(n, np.int64), np.empty(n, np.int32), np.empty(n + 1, np.int32)
     count = kernel(np.ascontiguousarray(rows), order, unique, starts)
-    if count < 0:
-        return None
-    return unique[:count].copy() if count < n else unique, order, starts
+    return None if count < 0 else (unique[:count], order, starts)
 
 
 def scatter_add_rows(table: np.ndarray, rows: np.ndarray, values: np.ndarray) -> np.ndarray:
@@ -187,7 +189,7 @@ def plan_update(
     if loop is not None and rows is ...:
         return _ready(loop, formula, _EVERY_ROW, values, [table, *slots], hyper)
     runs = None if loop is None else _runs(rows)
-    if loop is None or runs is None or runs[0][-1] >= len(table):  # NumPy raises then
+    if loop is None or runs is None or runs[0].item(-1) >= len(table):  # NumPy raises then
         return reference.plan_update(formula, rows, values, table, slots, hyper, places)
     unique, order, starts = runs
     at = _NO_IDS if places is None else places[order[starts[: len(unique)]]].astype(np.int64)
@@ -226,7 +228,7 @@ def _ready(
 ) -> Callable[[], None]:
     """A compiled formula that has only to be called to change `arrays` in place."""
     flat, *tables = map(_whole if runs is _EVERY_ROW else _table, (values, *arrays))
-    numbers = tuple(float(hyper[name]) for name in keywords(formula))
+    numbers = tuple([float(hyper[name]) for name in keywords(formula)])
     count = len(flat) if runs is _EVERY_ROW else len(runs[0])
     nbytes = flat.nbytes + 2 * len(tables) * count * flat.shape[1] * flat.itemsize
     args = (None, *runs, flat, tuple(tables), numbers)

@@ -35,7 +35,7 @@ def copy(x: np.ndarray) -> np.ndarray:
 def read_only(x: Any) -> np.ndarray:
     """A view of `x` that cannot be written to."""
     view = np.asarray(x).view()
-    view.flags.writeable = False
+    view.setflags(write=False)
     return view
 
 
@@ -57,7 +57,7 @@ def broadcast_to(x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     if x.size != 1 or x.ndim > len(shape) or min(shape, default=0) < 0:
         return np.broadcast_to(x, shape)
     view = np.ndarray(shape, x.dtype, x, 0, (0,) * len(shape))
-    view.flags.writeable = False
+    view.setflags(write=False)
     return view
 
 

@@ -78,4 +78,6 @@ def wide(x: Array) -> Any:
 
 def narrow(total: Array, x: Array) -> Array:
     """A float total in the dtype of what was added up; an integer one as NumPy has it."""
-    return total.astype(x.dtype, copy=False) if x.dtype.kind == "f" else total
+    if total.dtype is x.dtype or x.dtype.kind != "f":
+        return total
+    return total.astype(x.dtype)
