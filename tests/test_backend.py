@@ -200,6 +200,15 @@ def test_update_rows_answers_and_writes_nothing(compiled, lookup, name, dense):
         np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.parametrize("shape", [(3000, 16), (4096 * 5,), (9999,), (1500, 7), (64, 128)])
+def test_a_dense_update_is_cut_into_blocks_that_fit(compiled, shape):
+    rng = np.random.default_rng(0)
+    table, g = rng.normal(size=(2, *shape)).astype(np.float32)
+    wanted = table - np.float32(0.5) * g
+    compiled.plan_update(RULES["sgd"].formula, ..., g, table, [], {"lr": 0.5})()
+    np.testing.assert_array_equal(table, wanted)
+
+
 @pytest.mark.parametrize("name", sorted(EXACT))
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 def test_these_formulas_are_compiled(compiled, name, dtype):

@@ -27,6 +27,7 @@ from .numpy import *  # noqa: F403
 
 FEW, SMALL = 128, 2048  # rows and elements: fewer are not worth loading a compiler for
 DENSE = 2**13  # elements of a dense update: fewer are as fast in NumPy
+WIDE, BLOCK = 64, 2**12  # elements that make a row long, and those of short ones taken together
 FLOATS = frozenset(map(np.dtype, ("f4", "f8")))
 PLAIN = frozenset({float, int, bool})  # hyper-parameters that take on the table's dtype
 _INT64 = np.dtype(np.int64)
@@ -106,9 +107,9 @@ def sum_duplicates(rows: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np
     sums = np.empty((len(unique), *values.shape[1:]), wide)
     kernel = _kernel("sum_runs", wide)
     assert kernel is not None
-    threads.split(
-        kernel, (flat, order, starts, _table(sums)), len(unique), flat.nbytes + sums.nbytes
-    )
+    # Half the bytes: the values were mostly just computed, so they come from the cache.
+    nbytes = (flat.nbytes + sums.nbytes) // 2
+    threads.split(kernel, (flat, order, starts, _table(sums)), len(unique), nbytes)
     return unique, sums.astype(values.dtype, copy=False)
 
 
@@ -237,7 +238,10 @@ def _ready(
 
 def _whole(x: np.ndarray) -> np.ndarray:
     """`_table` for an array whose every row changes: short rows are taken together."""
-    return _table(x if math.prod(x.shape[1:]) >= 64 else x.reshape((1, -1)))
+    if math.prod(x.shape[1:]) >= WIDE:
+        return _table(x)
+    width = math.gcd(x.size, BLOCK)  # rows enough to share out, if the size can be cut so
+    return _table(x.reshape((-1, width if width >= WIDE else x.size)))
 
 
 def keywords(f: Callable[..., Any]) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ import numpy as np
 from tinygrad_sparse.errors import ShapeError, explain
 
 BLOCK = 2**18  # bytes of gradient that an optimizer's formula is run on at a time
-FEW, ROUNDS = 256, 4  # see `sum_duplicates`
+FEW, SMALL, ROUNDS = 256, 2**14, 4  # rows, elements, members: see `sum_duplicates`
 xp = np
 ndarray = np.ndarray
 device = "cpu"
@@ -112,7 +112,7 @@ def sum_duplicates(rows: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np
     if len(starts) == len(rows):
         return rows, np.take(values, order, axis=0)
     wide = np.float32 if values.dtype == np.float16 else values.dtype
-    if len(starts) <= FEW:
+    if values.size <= SMALL:
         sums = np.add.reduceat(np.take(values, order, axis=0), starts, axis=0, dtype=wide)
     else:
         sums = _sum_runs(values, order, starts, wide)
@@ -137,8 +137,8 @@ def _sort(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def _sum_runs(values: np.ndarray, order: np.ndarray, starts: np.ndarray, wide: Any) -> np.ndarray:
     """Sums of the runs of ``values[order]`` that begin at `starts`.
 
-    `reduceat` pays for each run; most runs are short. So the first few members of all runs are
-    added one member at a time, and `reduceat` gets what is left of the long ones.
+    `reduceat` pays for each element of each run; most runs are short. So the first few members of
+    all runs are added one member at a time, and `reduceat` gets what is left of the long ones.
     """
     counts = np.diff(starts, append=len(order))
     sums = np.take(values, order[starts], axis=0).astype(wide, copy=False)
