@@ -65,9 +65,14 @@ def reduced(shape: tuple[int, ...], axis: tuple[int, ...], keepdims: bool) -> tu
 
 def kept(g: Any, x: Any, axis: tuple[int, ...]) -> Any:
     """g with the axes over which x was reduced back, of length 1; one number fits as it is."""
+    return kept_shape(g, x.shape, axis)
+
+
+def kept_shape(g: Any, shape: tuple[int, ...], axis: tuple[int, ...]) -> Any:
+    """The same, given the shape of x alone: what asks for no more lets the tape drop x."""
     if not g.shape:
         return g
-    shape = reduced(x.shape, axis, True)
+    shape = reduced(shape, axis, True)
     return g if tuple(g.shape) == shape else g.reshape(shape)
 
 
