@@ -29,8 +29,8 @@ lint: $(VENV)/.lint  ## format, style and types
 docs: $(VENV)/.test  ## the pages that are made from the code
 	$(BIN)/python docs/make_operators.py
 
-bench: $(VENV)/.examples  ## the benchmarks, as printed tables of ratios
-	$(BIN)/python -m benchmarks
+bench: $(VENV)/.examples  ## the benchmarks, as tables of ratios and a chart in docs/benchmarks
+	$(BIN)/python -m benchmarks --out docs/benchmarks
 
 clean:  ## remove the environment and the caches
 	rm -rf $(VENV) dist build .hypothesis .mypy_cache .pytest_cache .ruff_cache

@@ -1,25 +1,24 @@
-"""One table, every size: lookup, square-sum, backward and optimizer step, beside PyTorch's.
+"""One table, every size: lookup, square-sum, backward and optimizer step, beside its peers'.
 
-`python -m benchmarks.grid` prints how many times faster than `Embedding(sparse=True)` a step is,
-for each optimizer and number of threads; `--quick` leaves out the middle of the grid.
+`python -m benchmarks.grid` prints how many times faster a step is than the fastest peer's, for each
+optimizer and number of threads; `--quick` leaves out the middle of the grid, and
+``--out DIRECTORY`` writes the tables as Markdown there, and a chart.
 """
 
+import argparse
 import os
-import sys
 import time
 from collections.abc import Callable
 from itertools import cycle, product
+from pathlib import Path
 from statistics import geometric_mean, median
+from typing import NamedTuple
 
 import numpy as np
 
-import tinygrad_sparse as ts
-from benchmarks.timing import heading
-
-try:
-    import torch
-except ImportError:
-    torch = None
+from benchmarks import peers
+from benchmarks.chart import draw
+from benchmarks.timing import heading, machine
 
 SIZES = (10_000, 1_000_000)
 WIDTHS = (16, 64, 128, 300)
@@ -27,98 +26,129 @@ LOOKUPS = (256, 1024, 4096, 16384, 65536)
 BATCHES = 4  # different ids, so that no step finds its rows in the cache because of itself
 SECONDS = 0.4  # a cell: enough for medians of 7 steps or more
 
-OURS: dict[str, Callable[..., ts.optim.Optimizer]] = {
-    "SGD": lambda p: ts.optim.SGD(p, lr=1e-3),
-    "Adagrad": lambda p: ts.optim.Adagrad(p, lr=1e-3),
-    "Adam": lambda p: ts.optim.Adam(p, lr=1e-3, sparse="lazy"),
-}
-THEIRS: dict[str, Callable[..., object]] = {
-    "SGD": lambda p: torch.optim.SGD(p, lr=1e-3),
-    "Adagrad": lambda p: torch.optim.Adagrad(p, lr=1e-3),
-    "Adam": lambda p: torch.optim.SparseAdam(p, lr=1e-3),
-}
 
+class Cell(NamedTuple):
+    """One place of the grid."""
 
-def our_step(table: np.ndarray, optimizer: str) -> Callable[[np.ndarray], None]:
-    """A training step of this package on the ids that it is given."""
-    W = ts.parameter(table)
-    opt = OURS[optimizer]([W])
+    threads: int
+    optimizer: str
+    V: int
+    d: int
+    k: int
 
-    def step(ids: np.ndarray) -> None:
-        with ts.Tape() as tape:
-            rows = W[ids]
-            loss = (rows * rows).sum()
-        opt.step(tape.backward(loss))
-
-    return step
-
-
-def torch_step(table: np.ndarray, optimizer: str) -> Callable[[np.ndarray], None]:
-    """The same step of PyTorch."""
-    embedding = torch.nn.Embedding.from_pretrained(
-        torch.from_numpy(table.copy()), freeze=False, sparse=True
-    )
-    opt = THEIRS[optimizer](embedding.parameters())
-
-    def step(ids: np.ndarray) -> None:
-        opt.zero_grad()
-        rows = embedding(torch.from_numpy(ids))
-        (rows * rows).sum().backward()
-        opt.step()
-
-    return step
-
-
-def ratio(ours: Callable[..., None], theirs: Callable[..., None], V: int, k: int) -> float:
-    """Their median over ours, taking turns."""
-    rng = np.random.default_rng(0)
-    batches = cycle([rng.integers(0, V, k) for _ in range(BATCHES)])
-    times: dict[Callable[..., None], list[float]] = {ours: [], theirs: []}
-    began = time.perf_counter()
-    while time.perf_counter() - began < SECONDS or len(times[ours]) < 8:
-        ids = next(batches)
-        for step, taken in times.items():
-            start = time.perf_counter()
-            step(ids)
-            taken.append(time.perf_counter() - start)
-    return median(times[theirs][1:]) / median(times[ours][1:])
-
-
-def table_of_ratios(optimizer: str, quick: bool) -> dict[tuple[int, int, int], float]:
-    """Print a line for each table and a column for each batch; the ratios by (V, d, k)."""
-    lookups = LOOKUPS[::2] if quick else LOOKUPS
-    print(f"{optimizer:10}{'V':>11}{'d':>5}" + "".join(f"{f'k = {k:,}':>12}" for k in lookups))
-    found = {}
-    for V, d in product(SIZES, WIDTHS[::2] if quick else WIDTHS):
-        table = np.random.default_rng(0).normal(size=(V, d)).astype(np.float32)
-        ours, theirs = our_step(table, optimizer), torch_step(table, optimizer)
-        cells = [ratio(ours, theirs, V, k) for k in lookups]
-        found.update(zip([(V, d, k) for k in lookups], cells, strict=True))
-        print(f"{'':10}{V:11,}{d:5}" + "".join(f"{cell:11.1f}x" for cell in cells), flush=True)
-    return found
-
-
-def main(quick: bool = True) -> None:
-    """Print the ratios, their geometric mean and the worst, for one thread and for all cores."""
-    if torch is None:
-        print("\nThe grid needs PyTorch beside this package.")
-        return
-    ts.set_num_threads(os.cpu_count() or 1)
-    for threads in sorted({1, ts.get_num_threads()}):
-        ts.set_num_threads(threads)
-        torch.set_num_threads(threads)
-        heading(f"Table step: times faster than PyTorch {torch.__version__}, threads: {threads}")
-        found = {
-            (optimizer, *cell): value
-            for optimizer in OURS
-            for cell, value in table_of_ratios(optimizer, quick).items()
-        }
-        worst = min(found, key=found.__getitem__)
-        print(
-            f"geometric mean {geometric_mean(found.values()):.1f}, worst {found[worst]:.2f} at "
-            "{} V = {:,} d = {} k = {:,}".format(*worst)
+    def __str__(self) -> str:
+        return (
+            f"{self.optimizer}, V = {self.V:,}, d = {self.d}, k = {self.k:,}, "
+            f"threads: {self.threads}"
         )
 
 
+def seconds(steps: dict[str, peers.Step], V: int, k: int) -> dict[str, float]:
+    """The median time of each step, taking turns."""
+    rng = np.random.default_rng(0)
+    batches = cycle([rng.integers(0, V, k) for _ in range(BATCHES)])
+    times: dict[str, list[float]] = {name: [] for name in steps}
+    began, rounds = time.perf_counter(), 0
+    while time.perf_counter() - began < SECONDS or rounds < 8:
+        ids, rounds = next(batches), rounds + 1
+        for name, step in steps.items():
+            start = time.perf_counter()
+            step(ids)
+            times[name].append(time.perf_counter() - start)
+    return {name: median(taken[1:]) for name, taken in times.items()}
+
+
+def measure(quick: bool, say: Callable[[str], None]) -> dict[Cell, tuple[float, str]]:
+    """How many times faster than the fastest peer each cell is, and which peer that is."""
+    found: dict[Cell, tuple[float, str]] = {}
+    contestants = {"ours": peers.tinygrad_sparse, **peers.installed()}
+    lookups, widths = (LOOKUPS[::2], WIDTHS[::2]) if quick else (LOOKUPS, WIDTHS)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    for threads in sorted({1, min(2, cores or 1)}):
+        peers.set_num_threads(threads)
+        for optimizer in peers.OPTIMIZERS:
+            say(row([f"{optimizer}, threads: {threads}", "d", *[f"k = {k:,}" for k in lookups]]))
+            say(row(["---:"] * (2 + len(lookups))))
+            for V, d in product(SIZES, widths):
+                table = np.random.default_rng(0).normal(size=(V, d)).astype(np.float32)
+                made = {name: make(table, optimizer) for name, make in contestants.items()}
+                steps = {name: step for name, step in made.items() if step is not None}
+                cells = []
+                for k in lookups:
+                    times = seconds(steps, V, k)
+                    ours = times.pop("ours")
+                    best = min(times, key=times.__getitem__)
+                    found[Cell(threads, optimizer, V, d, k)] = times[best] / ours, best
+                    cells.append(f"{times[best] / ours:.1f}x {best[0]}")
+                say(row([f"V = {V:,}", str(d), *cells]))
+            say("")
+    return found
+
+
+def row(cells: list[str]) -> str:
+    """A row of a Markdown table."""
+    return f"| {cells[0]:>20} | " + " | ".join(f"{cell:>11}" for cell in cells[1:]) + " |"
+
+
+def summary(found: dict[Cell, tuple[float, str]]) -> list[str]:
+    """Geometric mean and worst cell for each number of threads."""
+    lines = []
+    for threads in sorted({cell.threads for cell in found}):
+        mine = {cell: ratio for cell, (ratio, _) in found.items() if cell.threads == threads}
+        worst = min(mine, key=mine.__getitem__)
+        below = sum(ratio < 2 for ratio in mine.values())
+        lines.append(
+            f"Threads: {threads}. Geometric mean {geometric_mean(mine.values()):.1f}x; "
+            f"{below} of {len(mine)} cells below 2x; worst {mine[worst]:.2f}x: {worst}."
+        )
+    return lines
+
+
+def main(quick: bool = True, out: Path | None = None) -> None:
+    """Print the ratios, their geometric means and the worst; write them, and a chart, to `out`."""
+    names = list(peers.installed())
+    if not names:
+        print("\nThe grid needs PyTorch beside this package.")
+        return
+    heading("Table step: times faster than the fastest peer")
+    lines: list[str] = []
+
+    def say(text: str) -> None:
+        lines.append(text)
+        print(text, flush=True)
+
+    found = measure(quick, say)
+    closing = summary(found)
+    print("\n".join(closing))
+    if out is None:
+        return
+    legend = ", ".join(f"{name[0]}: {name}" for name in names)
+    text = [
+        "# Table step: times faster than the fastest peer",
+        "",
+        "A step is a lookup of k rows of a (V, d) float32 table, the sum of their squares,",
+        "backward and the optimizer; Adam is the lazy one. Medians of steps that take turns. Each",
+        "cell has the ratio to the fastest peer and its letter:",
+        f"{legend}. Made by `python -m benchmarks.grid --out docs/benchmarks`.",
+        "",
+        machine(),
+        "",
+        "![chart](grid.png)",
+        "",
+        *closing,
+        "",
+        *lines,
+    ]
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "grid.md").write_text("\n".join(text).rstrip() + "\n")
+    draw({cell: ratio for cell, (ratio, _) in found.items()}, out / "grid.png")
+
+
 if __name__ == "__main__":
-    main(quick="--quick" in sys.argv)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="leave out the middle of the grid")
+    parser.add_argument("--out", type=Path, help="where to write grid.md and grid.png")
+    arguments = parser.parse_args()
+    main(arguments.quick, arguments.out)

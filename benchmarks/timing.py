@@ -1,8 +1,11 @@
 """Interleaved medians: contestants take turns, so a busy moment hits them all."""
 
+import os
 import platform
 import time
 from collections.abc import Callable
+from importlib.metadata import version
+from importlib.util import find_spec
 from statistics import median
 from typing import TypeVar
 
@@ -33,7 +36,13 @@ def peak_bytes(run: Callable[[], object]) -> int:
     return used.peak
 
 
+def machine() -> str:
+    """The machine and the versions that numbers belong to."""
+    versions = f"Python {platform.python_version()}, NumPy {np.__version__}"
+    numba = f", numba {version('numba')}" if find_spec("numba") is not None else ""
+    return f"({platform.machine()}, {os.cpu_count()} cores, {versions}{numba})"
+
+
 def heading(title: str) -> None:
     """A title, with the machine and versions that the numbers belong to."""
-    machine, python = platform.machine(), platform.python_version()
-    print(f"\n{title}\n({machine}, Python {python}, NumPy {np.__version__})")
+    print(f"\n{title}\n{machine()}")

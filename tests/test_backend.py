@@ -162,6 +162,28 @@ def test_every_optimizer_formula(compiled, name, lookup, dense, step):
             assert_close(got, wanted, name)
 
 
+@pytest.mark.parametrize("name", ["adagrad", "adam"])
+@law
+@given(lookup=lookups())
+def test_slots_may_have_the_rows_elsewhere(compiled, name, lookup):
+    rule, (table, ids, values) = RULES[name], lookup
+    slots = [np.abs(table) + k for k in range(len(rule.slots))]
+    place = np.random.default_rng(len(ids)).permutation(len(table))  # of each row in the slots
+    hyper = dict.fromkeys(compiled.keywords(rule.formula), 0.5)
+    straight, moved = table.copy(), table.copy()
+    wanted, got = [s.copy() for s in slots], [np.empty_like(s) for s in slots]
+    for a, b in zip(got, slots, strict=True):
+        a[place] = b
+    for adapter in (compiled, reference):
+        with np.errstate(all="ignore"):  # float16 squares overflow
+            args = rule.formula, ids, values
+            adapter.plan_update(*args, straight, wanted, hyper)()
+            adapter.plan_update(*args, moved, got, hyper, place[ids])()
+        np.testing.assert_array_equal(moved, straight)
+        for a, b in zip(got, wanted, strict=True):
+            np.testing.assert_array_equal(a[place], b)
+
+
 @law
 @given(lookups(dtypes=("f4", "f8")), st.sampled_from(sorted(EXACT)), st.booleans())
 def test_update_rows_answers_and_writes_nothing(compiled, lookup, name, dense):
@@ -176,6 +198,15 @@ def test_update_rows_answers_and_writes_nothing(compiled, lookup, name, dense):
         np.testing.assert_array_equal(got, wanted)
     for a, b in zip(arrays, before, strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("shape", [(3000, 16), (4096 * 5,), (9999,), (1500, 7), (64, 128)])
+def test_a_dense_update_is_cut_into_blocks_that_fit(compiled, shape):
+    rng = np.random.default_rng(0)
+    table, g = rng.normal(size=(2, *shape)).astype(np.float32)
+    wanted = table - np.float32(0.5) * g
+    compiled.plan_update(RULES["sgd"].formula, ..., g, table, [], {"lr": 0.5})()
+    np.testing.assert_array_equal(table, wanted)
 
 
 @pytest.mark.parametrize("name", sorted(EXACT))

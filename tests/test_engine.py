@@ -194,3 +194,52 @@ def test_a_parameters_dtype_is_numpys_own_object(dtype):
     W = ts.parameter(np.ones((2, 2), dtype))
     assert W.dtype is np.dtype(np.dtype(dtype).type)  # the reverse loop compares with `is`
     np.testing.assert_array_equal(W.data, 1.0)
+
+
+def test_two_contributions_are_added_in_the_first_ones_buffer():
+    x, a, b = ts.parameter(np.ones((1000, 1000))), np.full((1000, 1000), 2.0), np.ones((1000, 1000))
+    with ts.Tape() as tape:
+        loss = (x * a + x * b).sum()
+    with count_bytes() as used:
+        grads = tape.backward(loss)
+    assert used.peak < 2.5 * x.nbytes, "no third array for their sum"
+    np.testing.assert_array_equal(grads[x], 3.0)
+
+
+KEPT = np.full((2, 3), 5.0)
+
+
+@pytest.mark.parametrize("rule", [
+    lambda g, out, x: KEPT,
+    lambda g, out, x: KEPT[:],
+    lambda g, out, x: KEPT.T.reshape(2, 3, order="F"),
+    lambda g, out, x: out,
+    lambda g, out, x: x,
+    lambda g, out, x: g,
+])  # fmt: skip
+def test_what_a_rule_answers_with_is_not_added_to_if_somebody_else_holds_it(rule):
+    @ts.primitive(vjp=(rule,))
+    def same(xp, x):
+        return x + 0.0
+
+    x, held = ts.parameter(np.full((2, 3), 5.0)), np.full((2, 3), 5.0)
+    with ts.Tape(persistent=True) as tape:
+        later = x * 2.0  # recorded first, so it is the second to contribute
+        loss = same(x) * 2.0 + later
+        seed = np.full((2, 3), 2.5)
+    first, again = (tape.backward(loss, seed)[x] for _ in range(2))
+    np.testing.assert_array_equal(first, 10.0)
+    np.testing.assert_array_equal(again, 10.0)
+    for array in (KEPT, x.data, seed * 2, held):
+        np.testing.assert_array_equal(array, 5.0)
+
+
+def test_an_answer_shared_by_two_arguments_is_not_added_to():
+    x, y = ts.parameter(np.ones(3)), ts.parameter(np.ones(3))
+    with ts.Tape() as tape:
+        u, v = x * 2.0, y * 3.0
+        t = u * 5.0
+        loss = t + (u + v)  # one array is the cotangent of u and of v, then t adds to that of u
+    grads = tape.backward(loss, np.ones(3))
+    np.testing.assert_array_equal(grads[x], 12.0)
+    np.testing.assert_array_equal(grads[y], 3.0)

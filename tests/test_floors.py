@@ -18,7 +18,18 @@ FLOORS = {
     **dict.fromkeys(["backend", "shapes"], 1),
     "slices": 2,
     **dict.fromkeys(
-        ["gradstore", "backward", "functional", "report", "tensor", "tape", "rules", "primitive"], 3
+        [
+            "gradstore",
+            "backward",
+            "functional",
+            "report",
+            "tensor",
+            "tape",
+            "rules",
+            "saved",
+            "primitive",
+        ],
+        3,
     ),
     "ops": 4,
     **dict.fromkeys(["optim", "nn", "checkpoint", "distributed"], 5),

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import time
 from functools import partial
+from sys import getrefcount
 from typing import Any
+
+import numpy as np
 
 from tinygrad_sparse.backend import Array, adapter_of, describe
 from tinygrad_sparse.errors import ShapeError, TapeError, TinygradSparseError, explain
@@ -92,7 +95,8 @@ def as_seed(loss: Tensor, seed: Any, create_graph: bool) -> Any:
                     "reduce it with .sum() or .mean(), or pass seed=",
                 )
             )
-        g = adapter_of(data).xp.ones_like(data)
+        g = adapter_of(data).xp.empty(data.shape, data.dtype)
+        g.fill(1)
     elif is_sparse(seed):
         if seed.shape != loss.shape:
             got = f"{seed.dtype} {seed.shape}"
@@ -175,12 +179,12 @@ def reverse(
                     if total is None:
                         cotangents[parent] = c
                     elif type(total) is type(c) is type(arg):
-                        if parent in owned:
+                        if parent in owned or (not create_graph and _alone(total)):
                             total += c
                             cotangents[parent] = total
                         else:
                             cotangents[parent] = total + c
-                            owned.add(parent)
+                        owned.add(parent)
                     else:
                         _add(tape, cotangents, owned, parent, c, op.name, line)
     except Exception as error:
@@ -191,6 +195,29 @@ def reverse(
             which = f", argument {k}" if k >= 0 else ""  # rows are pulled through all at once
             error.add_note(f"in the VJP of {op.name}{which}; its arguments: {got}")
         raise
+
+
+def _alone(total: Array) -> bool:
+    """Whether the first contribution to a sum is a buffer that nothing but the sum refers to.
+
+    A rule may have answered with its g, a saved value or an array of its own; then there is
+    another reference, and where it is a view of one, a base.
+    """
+    return total.base is None and getrefcount(total) == _ALONE and total.flags.writeable
+
+
+def _references() -> int:
+    """What `getrefcount` says in `_alone` of an array that only the dictionary of sums holds."""
+    cotangents = {1: np.empty(0)}
+    total = cotangents.get(1)
+    return _counted(total)
+
+
+def _counted(total: Any) -> int:
+    return getrefcount(total)
+
+
+_ALONE = _references()
 
 
 def run(

@@ -29,6 +29,7 @@ from tinygrad_sparse.backend import (
 from tinygrad_sparse.backend.precision import widened
 from tinygrad_sparse.errors import DtypeError, ShapeError, TapeError, TinygradSparseError, explain
 from tinygrad_sparse.rules import Kink, RowRule, elementwise, ids_of, places_of
+from tinygrad_sparse.saved import LARGE, slim, unread
 from tinygrad_sparse.shapes import Shape, broadcasts
 from tinygrad_sparse.slices import Gradient, IndexedSlices, coarser, rows_of
 from tinygrad_sparse.tape import Tape, state, user_line
@@ -61,7 +62,7 @@ class Variadic:
 class Primitive:
     """What was declared: the engine's view of an op, found as ``function.op``."""
 
-    __slots__ = ("kernels", "name", "rows", "variadic", "vjp")
+    __slots__ = ("kernels", "name", "rows", "unread", "variadic", "vjp")
 
     def __init__(
         self, name: str, kernels: Kernels, vjp: Any, rows: RowRule | None, variadic: bool
@@ -71,6 +72,7 @@ class Primitive:
         self.vjp = vjp
         self.rows = rows
         self.variadic = variadic
+        self.unread = unread(vjp, rows, len(vjp)) if not variadic else ()
 
     def __repr__(self) -> str:
         return f"<primitive {self.name}>"
@@ -197,7 +199,8 @@ def _unary(op: Primitive) -> Callable[..., Any]:
                 entries = tape._entries
                 y._node = len(entries)
                 y._tape = tape
-                entries.append((op, out, (a,), (node,), None, None))
+                entry = (op, out, (a,), (node,), None, None)
+                entries.append(entry if out.nbytes < LARGE else slim(entry, op.unread))
                 return y
         y._node = 0
         y._tape = None
@@ -255,7 +258,8 @@ def _binary(op: Primitive, same: Callable[[Any], Any] | None) -> Callable[..., A
                 entries = tape._entries
                 z._node = len(entries)
                 z._tape = tape
-                entries.append((op, out, (a, b), (m, n), None, None))
+                entry = (op, out, (a, b), (m, n), None, None)
+                entries.append(entry if out.nbytes < LARGE else slim(entry, op.unread))
                 return z
         z._node = 0
         z._tape = None
@@ -364,7 +368,10 @@ def _record(
     line = None if op.rows is not None and op.rows.kind == "elementwise" else user_line(3)
     z: Tensor = object.__new__(Tensor)
     z._data, z._node, z._tape = out, len(tape._entries), tape
-    tape._entries.append((op, out, data, nodes, static or None, line))
+    entry = (op, out, data, nodes, static or None, line)
+    if op.unread and max([getattr(x, "nbytes", 0) for x in (out, *data)]) >= LARGE:
+        entry = slim(entry, op.unread)
+    tape._entries.append(entry)
     return z
 
 
@@ -379,6 +386,8 @@ def _by_name(
     call: Callable[..., Any], names: list[str], more: tuple[Any, ...], static: dict[str, Any]
 ) -> dict[str, Any]:
     """Static arguments given by position, under their names."""
+    if not static and len(more) <= len(names):
+        return dict(zip(names, more, strict=False))
     twice = set(names[: len(more)]) & set(static)
     if twice or len(more) > len(names):
         what = f"{min(twice)} given twice" if twice else "too many arguments"

@@ -20,6 +20,8 @@ def whole_numbers(op: str, wanted: str, given: Any, least: int | None = None) ->
     >>> whole_numbers("reshape", "a shape", range(2, 4))
     (2, 3)
     """
+    if type(given) is tuple and least is None and {int}.issuperset(map(type, given)):
+        return given  # a shape of an array, as it nearly always is
     listed = isinstance(given, (Sequence, range)) or getattr(given, "ndim", 0) == 1
     try:
         numbers = tuple([operator.index(n) for n in (given if listed else (given,))])
@@ -42,5 +44,7 @@ def broadcasts(shape: Sequence[int], to: Sequence[int]) -> bool:
     >>> broadcasts((3, 1), (2, 3, 4)), broadcasts((2, 3), (3,))
     (True, False)
     """
+    if not shape:
+        return True
     trailing = to[len(to) - len(shape) :]
     return len(shape) <= len(to) and all(n in (1, m) for n, m in zip(shape, trailing, strict=True))

@@ -70,7 +70,7 @@ def bag(table: Any, rows: Any, starts: Any, weights: Any, out: Any, start: int, 
             out[b, c] = 0
         for i in range(starts[b], starts[b + 1]):
             if i + ahead < len(rows):
-                prefetch(table, rows[i + ahead])
+                prefetch(table, rows[i + ahead], 0)
             row = rows[i]
             if len(weights):
                 w = weights[i]
@@ -140,7 +140,7 @@ def group(rows: Any, order: Any, unique: Any, starts: Any) -> int:
 def copy_row(values: Any, order: Any, ahead: int, i: int, out: Any, j: int) -> None:
     """out[j] = values[order[i]]."""
     if i + ahead < len(order):
-        prefetch(values, order[i + ahead])
+        prefetch(values, order[i + ahead], 0)
     row = order[i]
     for c in range(values.shape[1]):
         out[j, c] = values[row, c]
@@ -152,7 +152,7 @@ def add_chunk(values: Any, order: Any, ahead: int, first: int, stop: int, out: A
     copy_row(values, order, ahead, first, out, j)
     for i in range(first + 1, stop):
         if i + ahead < len(order):
-            prefetch(values, order[i + ahead])
+            prefetch(values, order[i + ahead], 0)
         row = order[i]
         for c in range(values.shape[1]):
             out[j, c] += values[row, c]

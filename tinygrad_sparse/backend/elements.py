@@ -138,43 +138,41 @@ def _place(context: Any, builder: Any, kind: Any, view: Any, *index: Any) -> Any
 
 
 @intrinsic
-def read(typing, arrays, row, column):  # type: ignore[no-untyped-def]
-    """``arrays[k][row, column]`` for each k, as a tuple of elements."""
+def read(typing, arrays, row, place, column):  # type: ignore[no-untyped-def]
+    """The numbers at `column` of a row of the first array and of a `place` of the others."""
     result = types.UniTuple(Element(arrays.dtype.dtype), len(arrays))
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        numbers = [
-            context.unpack_value(
-                builder, kind.dtype, _place(context, builder, kind, view, *args[1:])
-            )
-            for kind, view in _views(context, builder, signature.args[0], args[0])
-        ]
+        numbers = []
+        for n, (kind, view) in enumerate(_views(context, builder, signature.args[0], args[0])):
+            place = _place(context, builder, kind, view, args[2 if n else 1], args[3])
+            numbers.append(context.unpack_value(builder, kind.dtype, place))
         return context.make_tuple(builder, signature.return_type, numbers)
 
-    return result(arrays, types.intp, types.intp), generate
+    return result(arrays, types.intp, types.intp, types.intp), generate
 
 
 @intrinsic
-def write(typing, arrays, row, column, new):  # type: ignore[no-untyped-def]
-    """``arrays[k][row, column] = new[k]`` for each k."""
+def write(typing, arrays, row, place, column, new):  # type: ignore[no-untyped-def]
+    """Put ``new[k]`` where `read` finds the number of array k."""
     if len(new) != len(arrays):
         return None
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         views = _views(context, builder, signature.args[0], args[0])
         for n, (kind, view) in enumerate(views):
-            number = builder.extract_value(args[3], n)
-            value = _as_dtype(context, builder, number, signature.args[3][n], kind.dtype)
-            place = _place(context, builder, kind, view, *args[1:3])
+            number = builder.extract_value(args[4], n)
+            value = _as_dtype(context, builder, number, signature.args[4][n], kind.dtype)
+            place = _place(context, builder, kind, view, args[2 if n else 1], args[3])
             context.pack_value(builder, kind.dtype, value, place)
         return context.get_dummy_value()
 
-    return types.void(arrays, types.intp, types.intp, new), generate
+    return types.void(arrays, types.intp, types.intp, types.intp, new), generate
 
 
 @intrinsic
-def prefetch(typing, arrays, row):  # type: ignore[no-untyped-def]
-    """Ask memory for a row, of one array or of each of a tuple."""
+def prefetch(typing, arrays, row, place):  # type: ignore[no-untyped-def]
+    """Ask memory for a row of an array; for the same of the first of a tuple, `place` of others."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         pointer, number = ir.IntType(8).as_pointer(), ir.IntType(32)
@@ -184,14 +182,14 @@ def prefetch(typing, arrays, row):  # type: ignore[no-untyped-def]
             "llvm.prefetch.p0",
         )
         reading, keep, data = (ir.Constant(number, n) for n in (0, 3, 1))
-        for kind, view in _views(context, builder, signature.args[0], args[0]):
+        for n, (kind, view) in enumerate(_views(context, builder, signature.args[0], args[0])):
             itemsize = context.get_abi_sizeof(context.get_data_type(kind.dtype))
             zero, d = context.get_constant(types.intp, 0), builder.extract_value(view.shape, 1)
             step = context.get_constant(types.intp, max(1, LINE // itemsize))
             with cgutils.for_range_slice(builder, zero, d, step) as (column, _):
-                place = _place(context, builder, kind, view, args[1], column)
-                address = builder.bitcast(place, pointer)
+                at = _place(context, builder, kind, view, args[2 if n else 1], column)
+                address = builder.bitcast(at, pointer)
                 builder.call(function, [address, reading, keep, data])
         return context.get_dummy_value()
 
-    return types.void(arrays, types.intp), generate
+    return types.void(arrays, types.intp, types.intp), generate

@@ -66,22 +66,23 @@ def _evaluate(formula, numbers):
 
 
 @numba.njit(error_model="numpy", forceinline=True)
-def apply(formula: Any, arrays: Any, row: int, g: Any, i: int, hyper: Any) -> None:
-    """The formula on one row of the arrays, with row i of g as its gradient."""
+def apply(formula: Any, arrays: Any, row: int, place: int, g: Any, i: int, hyper: Any) -> None:
+    """The formula on a row of the first array and a place of the others, by row i of g."""
     for c in range(g.shape[1]):
-        old = read(arrays, row, c)
-        numbers = (old[0], *read((g,), i, c), *old[1:], *hyper)
-        write(arrays, row, c, evaluate(formula, numbers))
+        old = read(arrays, row, place, c)
+        numbers = (old[0], *read((g,), i, i, c), *old[1:], *hyper)
+        write(arrays, row, place, c, evaluate(formula, numbers))
 
 
 @jit
 def update(
-    formula: Any, rows: Any, order: Any, starts: Any, values: Any, arrays: Any, hyper: Any,
-    start: int, stop: int,
+    formula: Any, rows: Any, order: Any, starts: Any, places: Any, values: Any, arrays: Any,
+    hyper: Any, start: int, stop: int,
 ) -> None:  # fmt: skip
     """Apply the formula to row rows[j] of each array, with the sum of run j as its gradient.
 
-    No `rows`: all of them. No `starts`: values[j] is the gradient.
+    The arrays after the first have it at places[j]; no `places`: where the first does. No `rows`:
+    all of them. No `starts`: values[j] is the gradient.
     """
     ahead = rows_ahead(values)
     width = values.shape[1] if len(starts) else 0  # of sums; a whole table may be one row
@@ -92,16 +93,18 @@ def update(
         if len(rows):
             row = rows[j]
             if j + ahead < stop:
-                prefetch(arrays, rows[j + ahead])
+                soon = rows[j + ahead]
+                prefetch(arrays, soon, places[j + ahead] if len(places) else soon)
+        place = places[j] if len(places) else row
         if len(starts):
             i, run = order[starts[j]], starts[j + 1] - starts[j]
             if starts[j] + ahead < len(order):
-                prefetch(values, order[starts[j] + ahead])
+                prefetch(values, order[starts[j] + ahead], 0)
         if run == 1:
-            apply(formula, arrays, row, values, i, hyper)
+            apply(formula, arrays, row, place, values, i, hyper)
         else:
             add_run(values, order, ahead, starts[j], starts[j + 1], total, 0, parts)
-            apply(formula, arrays, row, total, 0, hyper)
+            apply(formula, arrays, row, place, total, 0, hyper)
 
 
 # -- compiling one -------------------------------------------------------------------------------
@@ -144,7 +147,7 @@ def compile_update(
     tables, numbers = types.UniTuple(table, arrays), types.UniTuple(types.float64, len(settings))
     _bodies[kind.name] = body
     try:
-        return loop.compile((kind, ids, places, places, table, tables, numbers, *part))
+        return loop.compile((kind, ids, places, places, ids, table, tables, numbers, *part))
     except NumbaError:
         return None
 

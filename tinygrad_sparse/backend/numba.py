@@ -27,8 +27,10 @@ from .numpy import *  # noqa: F403
 
 FEW, SMALL = 128, 2048  # rows and elements: fewer are not worth loading a compiler for
 DENSE = 2**13  # elements of a dense update: fewer are as fast in NumPy
+WIDE, BLOCK = 64, 2**12  # elements that make a row long, and those of short ones taken together
 FLOATS = frozenset(map(np.dtype, ("f4", "f8")))
 PLAIN = frozenset({float, int, bool})  # hyper-parameters that take on the table's dtype
+_INT64 = np.dtype(np.int64)
 
 
 @cache
@@ -47,6 +49,7 @@ def _compiled() -> tuple[ModuleType, ModuleType] | None:
     return compiled, formulas
 
 
+@cache
 def _kernel(name: str, dtype: np.dtype) -> Callable[..., Any] | None:
     modules = _compiled()
     return None if modules is None else modules[0].kernel(name, dtype)
@@ -62,7 +65,7 @@ def _large(rows: np.ndarray, values: np.ndarray) -> bool:
 
 def _table(x: np.ndarray) -> np.ndarray:
     """`x` as (rows, elements), C-contiguous: a view where it can be one."""
-    flat = x.reshape((len(x), math.prod(x.shape[1:])))
+    flat = x if x.ndim == 2 else x.reshape((len(x), math.prod(x.shape[1:])))
     return flat if _plain(flat) else flat.copy()
 
 
@@ -98,27 +101,27 @@ def sum_duplicates(rows: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np
     if runs is None:
         return reference.sum_duplicates(rows, values)
     unique, order, starts = runs
+    if len(unique) < len(rows):
+        unique = unique.copy()  # not a view that keeps all of them
     flat = _table(values.astype(wide, copy=False))
     sums = np.empty((len(unique), *values.shape[1:]), wide)
     kernel = _kernel("sum_runs", wide)
     assert kernel is not None
-    threads.split(
-        kernel, (flat, order, starts, _table(sums)), len(unique), flat.nbytes + sums.nbytes
-    )
+    # Half the bytes: the values were mostly just computed, so they come from the cache.
+    nbytes = (flat.nbytes + sums.nbytes) // 2
+    threads.split(kernel, (flat, order, starts, _table(sums)), len(unique), nbytes)
     return unique, sums.astype(values.dtype, copy=False)
 
 
 def _runs(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
     """(unique ids, places sorted by id, where each id's run starts); None: leave it to NumPy."""
     n = len(rows)
-    kernel = _kernel("group", np.dtype(np.int64))
-    if kernel is None or n > np.iinfo(np.int32).max:
+    kernel = _kernel("group", _INT64)
+    if kernel is None or n >= 2**31:
         return None
     unique, order, starts = np.empty(n, np.int64), np.empty(n, np.int32), np.empty(n + 1, np.int32)
     count = kernel(np.ascontiguousarray(rows), order, unique, starts)
-    if count < 0:
-        return None
-    return unique[:count].copy() if count < n else unique, order, starts
+    return None if count < 0 else (unique[:count], order, starts)
 
 
 def scatter_add_rows(table: np.ndarray, rows: np.ndarray, values: np.ndarray) -> np.ndarray:
@@ -166,7 +169,7 @@ def embedding_bag(
 Loop = Callable[..., Any]
 _loops: WeakKeyDictionary[Callable[..., Any], dict[Any, Loop | None]] = WeakKeyDictionary()
 _NO_IDS, _NO_PLACES = np.empty(0, np.int64), np.empty(0, np.int32)
-_EVERY_ROW = _NO_IDS, _NO_PLACES, _NO_PLACES
+_EVERY_ROW = _NO_IDS, _NO_PLACES, _NO_PLACES, _NO_IDS
 
 
 def plan_update(
@@ -176,17 +179,22 @@ def plan_update(
     table: np.ndarray,
     slots: list[np.ndarray],
     hyper: dict[str, Any],
+    places: Any = None,
 ) -> Callable[[], None]:
     """Get an update of some rows of `table` and of its `slots` ready: calling the answer writes it.
 
     The formula is compiled into one loop that gathers, computes and writes, in place: nothing in it
     can fail. Repeats are summed in the same loop. See the NumPy adapter for the arguments.
     """
-    loop = _loop(formula, rows, values, (table, *slots), hyper)
-    runs = None if loop is None else _EVERY_ROW if rows is ... else _runs(rows)
-    if loop is None or runs is None or (runs[0][-1:] >= len(table)).any():  # NumPy raises then
-        return reference.plan_update(formula, rows, values, table, slots, hyper)
-    return _ready(loop, formula, runs, values, [table, *slots], hyper)
+    loop = _loop(formula, rows, values, (table, *slots), hyper, together=places is None)
+    if loop is not None and rows is ...:
+        return _ready(loop, formula, _EVERY_ROW, values, [table, *slots], hyper)
+    runs = None if loop is None else _runs(rows)
+    if loop is None or runs is None or runs[0].item(-1) >= len(table):  # NumPy raises then
+        return reference.plan_update(formula, rows, values, table, slots, hyper, places)
+    unique, order, starts = runs
+    at = _NO_IDS if places is None else places[order[starts[: len(unique)]]].astype(np.int64)
+    return _ready(loop, formula, (*runs, at), values, [table, *slots], hyper)
 
 
 def update_rows(
@@ -214,14 +222,14 @@ def update_rows(
 def _ready(
     loop: Loop,
     formula: Callable[..., Any],
-    runs: tuple[np.ndarray, np.ndarray, np.ndarray],
+    runs: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray],
     values: np.ndarray,
     arrays: list[np.ndarray],
     hyper: dict[str, Any],
 ) -> Callable[[], None]:
     """A compiled formula that has only to be called to change `arrays` in place."""
     flat, *tables = map(_whole if runs is _EVERY_ROW else _table, (values, *arrays))
-    numbers = tuple(float(hyper[name]) for name in keywords(formula))
+    numbers = tuple([float(hyper[name]) for name in keywords(formula)])
     count = len(flat) if runs is _EVERY_ROW else len(runs[0])
     nbytes = flat.nbytes + 2 * len(tables) * count * flat.shape[1] * flat.itemsize
     args = (None, *runs, flat, tuple(tables), numbers)
@@ -230,7 +238,10 @@ def _ready(
 
 def _whole(x: np.ndarray) -> np.ndarray:
     """`_table` for an array whose every row changes: short rows are taken together."""
-    return _table(x if math.prod(x.shape[1:]) >= 64 else x.reshape((1, -1)))
+    if math.prod(x.shape[1:]) >= WIDE:
+        return _table(x)
+    width = math.gcd(x.size, BLOCK)  # rows enough to share out, if the size can be cut so
+    return _table(x.reshape((-1, width if width >= WIDE else x.size)))
 
 
 def keywords(f: Callable[..., Any]) -> tuple[str, ...]:

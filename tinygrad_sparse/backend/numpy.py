@@ -15,7 +15,7 @@ import numpy as np
 from tinygrad_sparse.errors import ShapeError, explain
 
 BLOCK = 2**18  # bytes of gradient that an optimizer's formula is run on at a time
-FEW, ROUNDS = 256, 4  # see `sum_duplicates`
+FEW, SMALL, ROUNDS = 256, 2**14, 4  # rows, elements, members: see `sum_duplicates`
 xp = np
 ndarray = np.ndarray
 device = "cpu"
@@ -35,7 +35,7 @@ def copy(x: np.ndarray) -> np.ndarray:
 def read_only(x: Any) -> np.ndarray:
     """A view of `x` that cannot be written to."""
     view = np.asarray(x).view()
-    view.flags.writeable = False
+    view.setflags(write=False)
     return view
 
 
@@ -57,7 +57,7 @@ def broadcast_to(x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     if x.size != 1 or x.ndim > len(shape) or min(shape, default=0) < 0:
         return np.broadcast_to(x, shape)
     view = np.ndarray(shape, x.dtype, x, 0, (0,) * len(shape))
-    view.flags.writeable = False
+    view.setflags(write=False)
     return view
 
 
@@ -112,7 +112,7 @@ def sum_duplicates(rows: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np
     if len(starts) == len(rows):
         return rows, np.take(values, order, axis=0)
     wide = np.float32 if values.dtype == np.float16 else values.dtype
-    if len(starts) <= FEW:
+    if values.size <= SMALL:
         sums = np.add.reduceat(np.take(values, order, axis=0), starts, axis=0, dtype=wide)
     else:
         sums = _sum_runs(values, order, starts, wide)
@@ -137,8 +137,8 @@ def _sort(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def _sum_runs(values: np.ndarray, order: np.ndarray, starts: np.ndarray, wide: Any) -> np.ndarray:
     """Sums of the runs of ``values[order]`` that begin at `starts`.
 
-    `reduceat` pays for each run; most runs are short. So the first few members of all runs are
-    added one member at a time, and `reduceat` gets what is left of the long ones.
+    `reduceat` pays for each element of each run; most runs are short. So the first few members of
+    all runs are added one member at a time, and `reduceat` gets what is left of the long ones.
     """
     counts = np.diff(starts, append=len(order))
     sums = np.take(values, order[starts], axis=0).astype(wide, copy=False)
@@ -250,20 +250,28 @@ def plan_update(
     table: np.ndarray,
     slots: list[np.ndarray],
     hyper: dict[str, Any],
+    places: Any = None,
 ) -> Callable[[], None]:
     """Get an update of some rows of `table` and of its `slots` ready: calling the answer writes it.
 
     Whatever can fail does so here, so that several tables change together or not at all. `rows` are
     ids of the first axis, repeated ones get the sum of their `values`; or ``...`` for every row.
+    `places`, one for each of `rows`, is where the slots have them, if elsewhere.
     """
+    at = rows
     if rows is not ...:
-        rows, values = sum_duplicates(rows, values)
-    arrays = [table, *slots]
-    new = update_rows(formula, rows, values, table, slots, hyper)
+        given = rows
+        rows, values = sum_duplicates(given, values)
+        at = rows
+        if places is not None:
+            at = np.empty(len(rows), np.int64)
+            at[np.searchsorted(rows, given)] = places
+    new = update_rows(formula, rows, values, table, slots, hyper, at)
 
     def write() -> None:
-        for array, block in zip(arrays, new, strict=True):
-            put_rows(array, rows, block)
+        put_rows(table, rows, new[0])
+        for slot, block in zip(slots, new[1:], strict=True):
+            put_rows(slot, at, block)
 
     return write
 

@@ -71,9 +71,14 @@ def reduced(shape: tuple[int, ...], axis: tuple[int, ...], keepdims: bool) -> tu
 
 def kept(g: Any, x: Any, axis: tuple[int, ...]) -> Any:
     """g with the axes over which x was reduced back, of length 1; one number fits as it is."""
+    return kept_shape(g, x.shape, axis)
+
+
+def kept_shape(g: Any, shape: tuple[int, ...], axis: tuple[int, ...]) -> Any:
+    """The same, given the shape of x alone: what asks for no more lets the tape drop x."""
     if not g.shape:
         return g
-    shape = reduced(x.shape, axis, True)
+    shape = reduced(shape, axis, True)
     return g if tuple(g.shape) == shape else g.reshape(shape)
 
 
@@ -84,4 +89,6 @@ def wide(x: Array) -> Any:
 
 def narrow(total: Array, x: Array) -> Array:
     """A float total in the dtype of what was added up; an integer one as NumPy has it."""
-    return total.astype(x.dtype, copy=False) if x.dtype.kind == "f" else total
+    if total.dtype is x.dtype or x.dtype.kind != "f":
+        return total
+    return total.astype(x.dtype)

@@ -20,6 +20,7 @@ from .axes import (
     canonical_axes,
     canonical_axis,
     kept,
+    kept_shape,
     narrow,
     reduced,
     reducing,
@@ -37,7 +38,7 @@ def _count(x: Any, axis: tuple[int, ...]) -> int:
 
 
 def _sum_vjp(g: Any, out: Any, x: Any, *, axis: tuple[int, ...], keepdims: bool) -> Any:
-    return broadcast_to(kept(g, x, axis), x.shape)
+    return broadcast_to(kept_shape(g, x.shape, axis), x.shape)
 
 
 @primitive(
@@ -53,7 +54,9 @@ def sum(xp: Any, x: Array, *, axis: Any = None, keepdims: bool = False) -> Array
 
 def _mean_vjp(g: Any, out: Any, x: Any, *, axis: tuple[int, ...], keepdims: bool) -> Any:
     # a fraction rather than a count, which may be too large for float16
-    return broadcast_to(kept(g, x, axis) * (1.0 / (_count(x, axis) or 1)), x.shape)
+    shape = x.shape
+    n = math.prod([shape[a] for a in axis]) or 1
+    return broadcast_to(kept_shape(g, shape, axis) * (1.0 / n), shape)
 
 
 @primitive(

@@ -57,5 +57,6 @@ def reduction(vjp: Callable[..., Any]) -> RowRule:
         )
         return rows_of(ids, values.reshape((len(ids), *shape[lead:])), shape, lead)
 
+    across.__wrapped__ = vjp  # type: ignore[attr-defined]  # of x and out it reads what that reads
     words = "(r) within rows; over the first axes: all that was reduced into the touched rows"
     return rowwise("r", when=fixed_axes)._replace(remap=(across,), words=words, dense="never")

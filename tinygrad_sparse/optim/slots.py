@@ -104,13 +104,18 @@ class Slots:
             self.counts = self.xp.repeat(self.counts, inner)
 
     def places(self, rows: Any) -> Any:
-        """Where these rows, each once, are in the slots; room is made for new ones."""
+        """Where these rows are in the slots; room is made for new ones."""
         if self.index is None:
             return rows
         at = self.index[rows]
         new = rows[at == 0]
         if not len(new):
             return at - 1
+        # Each once, in the order of their last appearance: all write a mark, one mark stays.
+        marks = np.arange(1, len(new) + 1, dtype=np.int32)
+        self.index[new] = marks
+        new = new[self.index[new] == marks]
+        self.index[new] = 0
         used, total = self.used, self.used + len(new)
         if 4 * total > len(self.flat):
             self.grow_full()
@@ -166,14 +171,15 @@ class Slots:
         return [*new, new[0]] if master else new
 
     def in_place(self) -> bool:
-        """Whether a step is the formula and nothing else, on rows that lie where the slots' do."""
+        """Whether a step is the formula and nothing else."""
         plain = not self.averaged and "master" not in self.names
-        return plain and self.index is None and self.flat.dtype == self.wide
+        return plain and self.flat.dtype == self.wide
 
-    def plan(self, rows: Any, g: Array, hyper: dict[str, Any]) -> Callable[[], None]:
+    def plan(self, places: Any, rows: Any, g: Array, hyper: dict[str, Any]) -> Callable[[], None]:
         """A step that only has to be written, by calling the answer; rows may repeat."""
         plan = adapter_of(self.array).plan_update
-        return plan(self.rule.formula, rows, g, self.flat, self.slots, hyper)
+        places = None if self.index is None else places
+        return plan(self.rule.formula, rows, g, self.flat, self.slots, hyper, places)
 
     def read_again(self) -> None:
         """What was set by hand is what counts there, not the master copy of before."""

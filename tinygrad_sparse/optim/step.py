@@ -85,7 +85,7 @@ def plan_step(
         state.read_again()
     new: list[Any] = []
     if in_place:
-        write = state.plan(rows, values, hyper)
+        write = state.plan(places, rows, values, hyper)
     else:
         new = state.new_rows(places, rows, values, hyper, settings["average"])
         _check_shapes(state, values, new)
