@@ -142,6 +142,7 @@ class Model:
             **{f"leaves.{name}": a for name, a in self.leaves.arrays().items()},
             "size": np.array(self.size),
             **{f"optimizer.{name}": np.array(state[name]) for name in ("calls", "steps", "leads")},
+            "optimizer.rules": np.array([rule or "" for rule in state["rules"]]),
             **slots,
             **rows,
             **past,
@@ -157,6 +158,7 @@ class Model:
         count = len(numbers["steps"])
         state = self.optimizer.state_dict() | {
             **numbers,
+            "rules": [rule or None for rule in slots["rules"].tolist()],
             "slots": [
                 [slots[f"{i}.{j}"] for j in range(2) if f"{i}.{j}" in slots] for i in range(count)
             ],
