@@ -32,7 +32,7 @@ class Counts(ts.nn.Module):
         self.table = ts.parameter(table, name="leaves.counts")
         self.floor = floor
         self.scale, self.steps = 1.0, 0
-        self.sgd = optim.SGD([self.table], lr=1.0, maximize=True)
+        self.sgd = optim.SGD([self.table], lr=1.0)
         self.begin_epoch(1, stream=False)
 
     def begin_epoch(self, batches: int, stream: bool) -> None:
@@ -68,8 +68,7 @@ class Counts(ts.nn.Module):
             self._set(np.zeros_like(self.table.data))
         self.scale *= keep or 1.0
         gain /= self.scale
-        self.sgd.lr = gain
-        self.sgd.step(store(self.table, U))
+        self.sgd.step(store(self.table, U * -gain))
         self.totals = self.totals + gain * U.values.sum(axis=0)
         if self.scale < SMALL:
             self._set(self.data())
@@ -105,7 +104,7 @@ class EpochCounts(ts.nn.Module):
         self.fresh = ts.parameter(np.zeros_like(table), name="leaves.fresh")
         self.floor = floor
         self.kept = 1.0
-        self.sgd = optim.SGD([self.fresh], lr=1.0, maximize=True)
+        self.sgd = optim.SGD([self.fresh], lr=1.0)
         self.begin_epoch(1, stream=False)
 
     def begin_epoch(self, batches: int, stream: bool) -> None:
@@ -132,8 +131,7 @@ class EpochCounts(ts.nn.Module):
         return grads[self.fresh]
 
     def add(self, U: ts.IndexedSlices, gain: float = 1.0) -> None:
-        self.sgd.lr = gain
-        self.sgd.step(store(self.fresh, U))
+        self.sgd.step(store(self.fresh, U * -gain))
         self.totals = self.totals + gain * U.values.sum(axis=0)
         self.kept = max(0.0, self.kept - 1.0 / self.batches)
         if self.kept < SMALL:
