@@ -28,6 +28,7 @@ CASES = [
     Case(ops.multiply, [normal(5, 3), normal(5, 1)], name="by column", commutes=(0, 1)),
     Case(ops.multiply, [normal(5, 3), normal(1, 3)], name="by row", commutes=(0,)),
     Case(ops.multiply, [normal(4, 5, 3), normal(5, 3)], name="three axes", commutes=(0,)),
+    Case(_twice_product, [normal(5, 3), normal(5, 3)], commutes=(0, 1)),
     Case(ops.divide, [normal(5, 3), uniform(5, 3, **POSITIVE)], commutes=(0, 1)),
     Case(ops.divide, [normal(5, 3), uniform(3, **POSITIVE)], name="shared", commutes=(0,)),
     Case(lambda x: x * x, [normal(5, 3)], name="multiply: one tensor twice", commutes=(0,)),
