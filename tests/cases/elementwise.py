@@ -50,7 +50,6 @@ CASES = [
     unary(ops.positive),
     unary(ops.absolute),
     unary(ops.square),
-    Case(_twice_product, [normal(5, 3), normal(5, 3)], commutes=(0, 1)),
     unary(ops.reciprocal, uniform(5, 3, **POSITIVE)),
     unary(ops.sqrt, uniform(5, 3, **POSITIVE)),
     unary(ops.cbrt, uniform(5, 3, low=-2.0, high=-0.5)),
