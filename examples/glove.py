@@ -17,29 +17,18 @@ from .word2vec.python_docs import python_docs
 from .word2vec.vocabulary import Text, Vocabulary
 
 
-def windows(bounds: np.ndarray, reach: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """For each of n words, 2·max(reach) positions around it and which of them are its contexts.
-
-    Word i sees `reach[i]` words on each side, and never over a bound of its sentence.
-    """
-    lengths = np.diff(bounds)
-    first = np.repeat(bounds[:-1], lengths)[:, None]
-    end = np.repeat(bounds[1:], lengths)[:, None]
-    furthest = reach.max(initial=0)
-    offsets = np.concatenate([np.arange(-furthest, 0), np.arange(1, furthest + 1)])
-    positions = np.arange(len(reach))[:, None] + offsets
-    inside = (np.abs(offsets) <= reach[:, None]) & (positions >= first) & (positions < end)
-    return positions, inside
-
-
 def cooccurrences(text: Text, window: int = 5) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Word i, word j, and how often j stands near i; a neighbour k words away counts 1/k."""
     ids, V = text.ids.astype(np.int64), int(text.ids.max()) + 1
-    positions, inside = windows(text.bounds, np.full(len(ids), window))
-    centre, place = np.nonzero(inside)
-    distance = np.abs(positions - np.arange(len(ids))[:, None])[inside]
-    pairs, where = np.unique(ids[centre] * V + ids[positions[centre, place]], return_inverse=True)
-    return pairs // V, pairs % V, np.bincount(where, 1.0 / distance)
+    sentence = np.repeat(np.arange(len(text.bounds) - 1), np.diff(text.bounds))
+    pairs, shares = [], []
+    for k in range(1, window + 1):
+        together = sentence[k:] == sentence[:-k]
+        a, b = ids[:-k][together], ids[k:][together]
+        pairs += [a * V + b, b * V + a]
+        shares += [np.full(2 * len(a), 1.0 / k)]
+    unique, where = np.unique(np.concatenate(pairs), return_inverse=True)
+    return unique // V, unique % V, np.bincount(where, np.concatenate(shares))
 
 
 def train(
@@ -53,15 +42,13 @@ def train(
     W, C = (ts.parameter(rng.normal(0, 0.1, (V, d)).astype(np.float32)) for _ in range(2))
     b, c = (ts.parameter(np.zeros(V, np.float32)) for _ in range(2))
     optimizer, losses = optim.Adagrad([W, C, b, c], lr=0.1), []
-    with trange(steps) as bar:
-        for _ in bar:
-            n = rng.integers(0, len(i), batch)
-            with ts.Tape(densify="raise") as tape:
-                guess = (W[i[n]] * C[j[n]]).sum(-1) + b[i[n]] + c[j[n]]
-                loss = (weight[n] * (guess - target[n]) ** 2).mean()
-            optimizer.step(tape.backward(loss))
-            losses.append(loss.item())
-            bar.set_postfix_str(f"loss {np.mean(losses[-99:]):.4f}", refresh=False)
+    for _ in trange(steps, unit=" steps"):
+        n = rng.integers(0, len(i), batch)
+        with ts.Tape(densify="raise") as tape:
+            guess = (W[i[n]] * C[j[n]]).sum(-1) + b[i[n]] + c[j[n]]
+            loss = (weight[n] * (guess - target[n]) ** 2).mean()
+        optimizer.step(tape.backward(loss))
+        losses.append(loss.item())
     return W.numpy() + C.numpy(), losses
 
 

@@ -2,8 +2,8 @@
 
     python -m examples.two_tower
 
-One tower averages the vectors of a docstring's words, the other looks a module's vector up. A
-batch's other modules are the wrong answers, corrected for popular ones (Yi et al., 2019).
+One tower averages a docstring's words, the other looks a module up. A batch's other modules are
+the wrong answers, corrected for popular ones (Yi et al., 2019).
 """
 
 import sysconfig
@@ -56,5 +56,4 @@ def train(
 if __name__ == "__main__":
     texts, where, names = library()
     found, popular = train(texts, where, len(names))
-    print(f"{len(texts):,} docstrings of {len(names)} modules; unseen ones:")
-    print(f"the right module among the first 10: {found:.0%}; by popularity alone: {popular:.0%}")
+    print(f"right module among 10, unseen docstrings: {found:.0%}; by popularity: {popular:.0%}")

@@ -5,7 +5,9 @@ The id is the row of the list. Row 41: test_engine.
 
 import hashlib
 import sys
+import tempfile
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -709,6 +711,24 @@ def ids_near_59_million_keep_their_rows():
 
 
 # -- one table, used in two ways or by two threads -----------------------------------------------
+
+
+@row(99)
+def a_table_of_more_than_2_GiB_is_saved_and_loaded():
+    class Model(nn.Module):
+        def __init__(self, table):
+            self.table = ts.parameter(table)
+
+    model = Model(np.zeros((2**23 + 1, 64), np.float32))
+    assert model.table.nbytes > 2**31
+    model.table.assign(np.ones((1, 64), np.float32), rows=[-1])
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "model.npz")
+        np.savez(path, **model.state_dict())
+        model.table.assign(np.zeros((1, 64), np.float32), rows=[-1])
+        with np.load(path) as saved:
+            model.load_state_dict(saved)
+    assert model.table[[0, -1]].sum().item() == 64
 
 
 @row(101)
