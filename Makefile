@@ -12,7 +12,7 @@ help:  ## list the targets
 	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/:.*## /	/'
 
 demo: $(VENV)/.examples  ## train word2vec, print neighbours, draw word2vec.png
-	$(BIN)/python -m examples.word2vec train --min-count 10 --epochs 8 --plot word2vec.png
+	$(BIN)/python -m examples.word2vec train --min-count 25 --dim 64 --epochs 12 --plot word2vec.png
 
 test: $(VENV)/.test  ## every test, on two processes; the laws on both adapters
 	$(BIN)/python -m pytest -n 2
