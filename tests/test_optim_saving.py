@@ -142,11 +142,11 @@ def test_a_schedule_picks_the_rule_by_the_steps_that_were_saved():
     assert repr(again.state_dict()) == repr(saved)
 
 
-@pytest.mark.parametrize("name", [n for n in dir(rules) if n[0] != "_"])
-def test_squares_are_never_negative(name):
-    rule = getattr(rules, name)
-    if not isinstance(rule, optim.Rule):
-        pytest.skip("no rule")
+RULES = {name: rule for name, rule in vars(rules).items() if isinstance(rule, optim.Rule)}
+
+
+@pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
+def test_squares_are_never_negative(rule):
     rng = np.random.default_rng(0)
     assert {s for s in rule.slots if s[:6] == "square" or s in ("v", "v_max", "n")} == {
         *rule.squares

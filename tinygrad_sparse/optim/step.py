@@ -136,7 +136,7 @@ def _tell_others(p: Tensor, state: State, rows: Any) -> None:
     other = pending_of(p)
     if other is not None and other is not state:
         if rows is ... or state.moving:
-            p._data  # noqa: B018
+            p._data  # noqa: B018  reading settles
         else:
             other.settle(rows)
     before_change(p, rows, state)
