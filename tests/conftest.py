@@ -12,6 +12,16 @@ pytest_plugins = ["tinygrad_sparse.testing.pytest"]
 sys.path.insert(0, str(Path(__file__).parent))
 
 
+@pytest.fixture
+def gpu():
+    """``device="cuda"`` computes on the stand-in, and what it counts begins at 0: see `standin`."""
+    import standin
+
+    with standin.installed():
+        standin.counts.clear()
+        yield standin
+
+
 @pytest.fixture(autouse=True)
 def recording_is_left_off():
     yield

@@ -216,7 +216,7 @@ CALLS = {
                       "tensor: expected real numbers, got <U1 (). Hint: convert it: "
                       "array.astype(float)."),
     "device": (lambda W: ts.tensor([1.0], device="tpu"), errors.TinygradSparseError,
-               "device: expected 'cpu', got 'tpu'. Hint: this version computes on the CPU alone."),
+               "device: expected 'cpu' or 'cuda', got 'tpu'."),
     "Tensor()": (lambda W: ts.Tensor(np.ones(2)), TypeError,
                  "Tensor: write ts.tensor(array) for a constant, ts.parameter(array) to train"),
     # -- habits ----------------------------------------------------------------------------------

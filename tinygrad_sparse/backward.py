@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tinygrad_sparse.backend import Array, adapter_of, describe
+from tinygrad_sparse.backend import Array, adapter_of, describe, refuse_mixed
 from tinygrad_sparse.errors import ShapeError, TapeError, TinygradSparseError, explain
 from tinygrad_sparse.gradstore import GradStore
 from tinygrad_sparse.primitive import fit, pull
@@ -103,7 +103,9 @@ def as_seed(loss: Tensor, seed: Any, create_graph: bool) -> Any:
             raise ShapeError(explain("backward", f"a seed of shape {loss.shape}", got))
         return seed.astype(data.dtype)._map(partial(_seed_values, create_graph=create_graph))
     else:
-        g = adapter_of(data).asarray(unwrap(seed))
+        g = unwrap(seed)
+        refuse_mixed("backward", (data, g))
+        g = adapter_of(data).asarray(g)
         if g.shape != loss.shape or g.dtype.kind not in "fiub":
             raise ShapeError(explain("backward", f"a seed of shape {loss.shape}", describe(g)))
         if create_graph and type(seed) is Tensor:
@@ -203,7 +205,9 @@ def _alone(total: Array) -> bool:
     A rule may have answered with its g, a saved value or an array of its own; then there is
     another reference, and where it is a view of one, a base.
     """
-    return total.base is None and getrefcount(total) == _ALONE and total.flags.writeable
+    if total.base is not None or getrefcount(total) != _ALONE:
+        return False
+    return getattr(total.flags, "writeable", True)  # CuPy's arrays all are
 
 
 def _references() -> int:

@@ -21,6 +21,10 @@ class DtypeError(TinygradSparseError, TypeError):
     """A dtype that the operation cannot take: an integer parameter, a complex operand."""
 
 
+class DeviceError(TinygradSparseError, TypeError):
+    """Arrays of two devices in one operation, or a device that is not there."""
+
+
 class ArgumentError(TinygradSparseError, ValueError, TypeError):
     """A setting that there is not, or that cannot take the value it was given."""
 

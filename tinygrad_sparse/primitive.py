@@ -25,6 +25,7 @@ from tinygrad_sparse.backend import (
     as_array,
     as_operand,
     describe,
+    refuse_mixed,
 )
 from tinygrad_sparse.backend.precision import widened
 from tinygrad_sparse.errors import DtypeError, ShapeError, TapeError, TinygradSparseError, explain
@@ -236,6 +237,9 @@ def _binary(op: Primitive, same: Callable[[Any], Any] | None) -> Callable[..., A
         except ValueError:
             _refuse_shapes(op, (a, b))
             raise
+        except TypeError:
+            refuse_mixed(name, (a, b))
+            raise
         if type(out) is not array:
             out = adapter_of(a).asarray(out)
         z = new(Tensor)
@@ -333,6 +337,7 @@ def _general(
             raise
         except TypeError:
             _check_arguments(call, given, static)
+            refuse_mixed(op.name, data)
             raise
         except ValueError:
             _refuse_shapes(op, data)
@@ -560,7 +565,7 @@ def _stretched(rows: Array, shape: Shape, out: Shape, lead: int) -> tuple[Array,
     """
     own = lead - (len(out) - len(shape))
     places = places_of(rows, out[:lead])[lead - own :]
-    kept = [p if n > 1 else np.zeros_like(p) for p, n in zip(places, shape, strict=False)]
+    kept = [p if n > 1 else p * 0 for p, n in zip(places, shape, strict=False)]
     return ids_of(kept, shape[:own]), own
 
 

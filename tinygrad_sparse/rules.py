@@ -25,9 +25,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from tinygrad_sparse.backend import Array, adapter_of
+from tinygrad_sparse.backend import Array, adapter_of, xp_of
 from tinygrad_sparse.shapes import Shape
 from tinygrad_sparse.slices import IndexedSlices, rows_of
 
@@ -161,7 +159,7 @@ def moved(g: IndexedSlices, shape: Shape, moves: Moves, values: Array) -> Indexe
             new[a] = move(new[a])
             kept = kept & (new[a] >= 0) & (new[a] < shape[a])
     if kept is not True and not kept.all():
-        here = np.flatnonzero(kept)
+        here = xp_of(kept).flatnonzero(kept)
         new, values = [place[here] for place in new], adapter_of(values).take_rows(values, here)
     return rows_of(ids_of(new, shape[: g.lead]), values, shape, g.lead)
 
@@ -171,6 +169,7 @@ def members(g: IndexedSlices, ids: Array) -> tuple[IndexedSlices, Array, Array]:
     g = g.coalesce()
     if not len(g.indices):
         return g, g.indices, g.indices
-    at = np.minimum(np.searchsorted(g.indices, ids), len(g.indices) - 1)
-    here = np.flatnonzero(g.indices[at] == ids)
+    xp = xp_of(ids)
+    at = xp.minimum(xp.searchsorted(g.indices, ids), len(g.indices) - 1)
+    here = xp.flatnonzero(g.indices[at] == ids)
     return g, here, at[here]

@@ -14,7 +14,15 @@ from typing import Any
 
 import numpy as np
 
-from tinygrad_sparse.backend import Array, adapter_of, adapter_of_all, as_array, describe, row_ids
+from tinygrad_sparse.backend import (
+    Array,
+    adapter_of,
+    adapter_of_all,
+    as_array,
+    describe,
+    row_ids,
+    xp_of,
+)
 from tinygrad_sparse.errors import DtypeError, ShapeError, SparsityError, explain
 from tinygrad_sparse.shapes import whole_number, whole_numbers
 
@@ -46,7 +54,7 @@ class IndexedSlices:
             )
         values = as_array("IndexedSlices", values, "fiub")
         indices = row_ids(
-            "IndexedSlices", indices, math.prod(shape[:lead]), f", dense shape {shape}"
+            "IndexedSlices", indices, math.prod(shape[:lead]), f", dense shape {shape}", values
         )
         wanted = (*indices.shape, *shape[lead:])
         if indices.ndim != 1 or tuple(values.shape) != wanted:
@@ -289,7 +297,7 @@ def as_factor(op: str, x: Any) -> Any:
         raise SparsityError(explain(op, "a real number", got, hint))
     if not hasattr(x, "dtype") or x.dtype.kind not in "fiu":
         raise DtypeError(explain(op, "a real number", describe(x)))
-    return x.item() if isinstance(x, np.ndarray) else x
+    return x if adapter_of(x).records else x.item()
 
 
 def largest(values: Array) -> float:
@@ -362,7 +370,7 @@ def coarser(g: IndexedSlices, lead: int) -> IndexedSlices:
     inner, row = math.prod(g.shape[lead : g.lead]), g.shape[lead:]
     if not inner or not len(g.indices):
         return rows_of(g.indices[:0], g.values.reshape(-1)[:0].reshape((0, *row)), g.shape, lead)
-    rows, place = np.unique(g.indices // inner, return_inverse=True)
+    rows, place = xp_of(g.indices).unique(g.indices // inner, return_inverse=True)
     parts = adapter_of(g.values).scatter_rows(
         place.reshape(-1) * inner + g.indices % inner, g.values, len(rows) * inner
     )
@@ -373,12 +381,14 @@ def rows_at_lead(g: IndexedSlices, rows: Array, lead: int) -> Array:
     """Sorted `rows` of g as rows that `lead` axes address, each once."""
     if lead > g.lead:
         return blocks(rows, math.prod(g.shape[g.lead : lead]))
-    return np.unique(rows // math.prod(g.shape[lead : g.lead]))
+    return xp_of(rows).unique(rows // math.prod(g.shape[lead : g.lead]))
 
 
 def blocks(indices: Array, size: int) -> Array:
     """The ids of the `size` small rows that each large row is cut into."""
-    return indices if size == 1 else (indices[:, None] * size + np.arange(size)).reshape(-1)
+    if size == 1:
+        return indices
+    return (indices[:, None] * size + xp_of(indices).arange(size)).reshape(-1)
 
 
 def sealed(g: Gradient) -> Gradient:

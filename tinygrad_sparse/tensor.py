@@ -21,11 +21,20 @@ from tinygrad_sparse.backend import (
     adapter_for,
     adapter_of,
     adapter_of_type,
-    as_host_array,
+    as_ours,
     describe,
+    refuse_mixed,
     row_ids,
+    xp_of,
 )
-from tinygrad_sparse.errors import DtypeError, RowIndexError, ShapeError, TapeError, explain
+from tinygrad_sparse.errors import (
+    DeviceError,
+    DtypeError,
+    RowIndexError,
+    ShapeError,
+    TapeError,
+    explain,
+)
 from tinygrad_sparse.habits import HABITS as HABITS
 
 from . import tape as _tape
@@ -153,11 +162,10 @@ class Tensor:
     def data(self) -> Array:
         """The values now, as a read-only view: ask again after an optimizer's step.
 
-        `assign` sets a parameter's.
+        `assign` sets a parameter's. (CuPy has no read-only arrays: a view on a GPU is not to be
+        written to, and nothing stops who does.)
         """
-        view = self._data.view()
-        view.flags.writeable = False
-        return view
+        return adapter_of(self._data).read_only(self._data)
 
     @data.setter
     def data(self, value: Any) -> NoReturn:
@@ -212,7 +220,7 @@ class Tensor:
     # -- getting values out ------------------------------------------------------------------
 
     def numpy(self) -> np.ndarray:
-        """A fresh NumPy array of the values, yours to write to."""
+        """A fresh NumPy array of the values, yours to write to: the way from a GPU to the host."""
         return np.array(adapter_of(self._data).to_host(self._data))
 
     def item(self) -> float:
@@ -233,9 +241,21 @@ class Tensor:
         return constant(self._data.copy() if shared else self._data)
 
     def to(self, device: str) -> Tensor:
-        """This tensor on another device; itself if it is there already."""
+        """This tensor on another device, "cpu" or "cuda"; itself if it is there already.
+
+        A parameter gives another parameter, with a gradient of its own; `Module.to` moves those of
+        a model. Raises TapeError for what a Tape computed, for a copy would have no gradient.
+        """
         adapter_for(device)
-        return self
+        if self.device == device:
+            return self
+        if self._node > 0:
+            got = f"{self.name} {self.shape}, whose gradient would be lost"
+            hint = "x.detach().to(device), or move the parameters that it was computed from"
+            raise TapeError(explain("to", "a parameter or a constant", got, hint))
+        if self._node:
+            return parameter(self._data, name=getattr(self, "_name", None), device=device)
+        return constant(_moved(self._data, device))
 
     def backward(self, seed: Any = None, create_graph: bool = False) -> GradStore:
         """``tape.backward(self)`` on the tape that recorded it: returns a GradStore."""
@@ -277,10 +297,12 @@ class Tensor:
             if not self.ndim:
                 raise ShapeError(explain("assign", "rows of a parameter with axes", "shape ()"))
             rows = row_ids("assign", rows, shape[0], f", {self.name} {shape}").reshape(-1)
-            if len(np.unique(rows)) < len(rows):
+            if len(xp_of(rows).unique(rows)) < len(rows):
                 raise RowIndexError(explain("assign", "each row once", f"rows {rows}"))
+            rows = adapter_of(self).beside(self, rows)
             shape = (len(rows), *shape[1:])
         values = unwrap(values)
+        refuse_mixed("assign", (self._array(), values))
         if not hasattr(values, "dtype"):
             values = _own(values, "assign", "fiub", self.device).astype(self.dtype)
         values = native(values)
@@ -350,7 +372,7 @@ class Tensor:
         return int(self.item())
 
     def __index__(self) -> int:
-        return self._data.__index__()
+        return adapter_of(self._data).to_host(self._data).__index__()
 
     def __round__(self, digits: int | None = None) -> float:
         return round(self.item(), digits)
@@ -393,6 +415,10 @@ class Tensor:
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         self._refuse_to_leave("np.asarray")
+        if self.device != "cpu":
+            got = f"{self.name} {self.shape} on {self.device!r}"
+            hint = "x.numpy() copies it to the host"
+            raise DeviceError(explain("np.asarray", "a Tensor on the CPU", got, hint))
         return np.array(self.data, dtype=dtype, copy=copy)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
@@ -409,7 +435,7 @@ class Tensor:
 
     def __dlpack__(self, **kwargs: Any) -> Any:
         self._refuse_to_leave("from_dlpack")
-        return self.numpy().__dlpack__(**kwargs)
+        return adapter_of(self._data).copy(self._data).__dlpack__(**kwargs)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return self._data.__dlpack_device__()
@@ -522,6 +548,9 @@ def _compared(compare: Callable[[Any, Any], Any], x: Tensor, y: Any) -> Array:
     except ValueError:
         got = f"{describe(x._data)} and {describe(unwrap(y))}"
         raise ShapeError(explain(compare.__name__, "shapes that fit together", got)) from None
+    except TypeError:
+        refuse_mixed(compare.__name__, (x._data, unwrap(y)))
+        raise
 
 
 def unwrap(x: Any) -> Any:
@@ -547,8 +576,10 @@ def recorded(data: Array, node: int, tape: Tape) -> Tensor:
     return new
 
 
-def tensor(array: Any, *, device: str = "cpu") -> Tensor:
+def tensor(array: Any, *, device: str | None = None) -> Tensor:
     """A constant: no gradient flows to it. The array is copied.
+
+    It stays where it is, or is copied to the `device`, "cpu" or "cuda": see docs/gpu.md.
 
     >>> tensor([1.0, 2.0]).shape
     (2,)
@@ -556,10 +587,10 @@ def tensor(array: Any, *, device: str = "cpu") -> Tensor:
     return constant(_own(unwrap(array), "tensor", "fiub", device))
 
 
-def parameter(array: Any, *, name: str | None = None, device: str = "cpu") -> Tensor:
+def parameter(array: Any, *, name: str | None = None, device: str | None = None) -> Tensor:
     """A trainable leaf holding a copy of `array`, with its float dtype.
 
-    Raises DtypeError for integers and complex numbers: those have no gradient here.
+    `device` is "cpu" or "cuda"; without it the copy is where `array` is. Raises DtypeError for integers and complex numbers: those have no gradient here.
 
     >>> W = parameter(np.zeros((1000, 8), np.float32), name="table")
     >>> W.requires_grad, W.dtype
@@ -578,9 +609,9 @@ def native(array: np.ndarray) -> np.ndarray:
     return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 
-def _own(array: Any, op: str, kinds: str, device: str) -> Array:
+def _own(array: Any, op: str, kinds: str, device: str | None) -> Array:
     """A native, contiguous copy of `array` that only we can write to."""
-    source = as_host_array(op, array)
+    source = as_ours(op, array)
     if source.dtype.kind not in kinds or source.dtype.itemsize > 8:
         wanted = "a float array (float16, float32, float64)" if kinds == "f" else "real numbers"
         raise DtypeError(
@@ -588,4 +619,20 @@ def _own(array: Any, op: str, kinds: str, device: str) -> Array:
         )
     # By its letter a dtype is NumPy's one object for it, so that the engine may compare with `is`.
     native = source.astype(source.dtype.char, order="C", copy=True)
-    return adapter_for(device).asarray(native)
+    return native if device is None else _moved(native, device)
+
+
+def _moved(array: Array, device: str) -> Array:
+    """`array` on a device: itself, or a copy; asked for by name, never on the way."""
+    there = adapter_for(device)
+    here = adapter_of(array)
+    return array if here is there else there.asarray(here.to_host(array))
+
+
+def move(x: Tensor, device: str) -> None:
+    """Put the values of the parameter x on a device: it stays the same parameter."""
+    if x.device != device:
+        with moving_rows:
+            before_change(x, ...)
+            x._data = _moved(x._data, device)
+            x._version += 1

@@ -1,8 +1,9 @@
 """From an array's type to the functions that work on it. Floor 1: may import `errors` only.
 
-An adapter is a module with `xp` (the NumPy-like namespace) and the few functions in which array
-libraries differ. It is found by one dictionary lookup on the array's type. `Tensor` is registered
-here too, by the operators, so the gradient algebra of `slices` runs on recorded values unchanged.
+An adapter is a module with the few functions in which array libraries differ, which `adapter`
+lists. It is found by one dictionary lookup on the array's type. `Tensor` is registered here too, by
+the operators, so the gradient algebra of `slices` runs on recorded values unchanged. CuPy, and its
+adapter with it, is imported when the first of its arrays comes or device="cuda" is asked for.
 """
 
 from __future__ import annotations
@@ -10,26 +11,32 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from importlib.util import find_spec
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 
-from tinygrad_sparse.errors import DtypeError, RowIndexError, TinygradSparseError, explain
+from tinygrad_sparse.errors import (
+    DeviceError,
+    DtypeError,
+    RowIndexError,
+    TinygradSparseError,
+    explain,
+)
 
 from . import numpy as numpy_adapter
+from .adapter import Adapter, Algebra
+from .adapter import Array as Array
+from .ids import are_row_ids as are_row_ids
 from .threads import get_num_threads as get_num_threads
 from .threads import set_num_threads as set_num_threads
 
-Array = Any  # an ndarray of whichever library holds the data; a Tensor where second order runs
 SWITCH = "TINYGRAD_SPARSE_BACKEND"
 
 ANY = "fiubc"  # kinds of numbers, complex ones among them
 _SCALARS = frozenset({float, int, bool})  # operands that an op takes as they are
-_INT64, _UINT64 = np.dtype(np.int64), np.dtype(np.uint64)
 
 
-def _for_ndarray() -> ModuleType:
+def _for_ndarray() -> Adapter:
     """The adapter for NumPy arrays: numba's, where it is installed and not switched off.
 
     That module does not import numba before there is something to compute with it.
@@ -49,10 +56,11 @@ def _for_ndarray() -> ModuleType:
     return numba_adapter
 
 
-_ADAPTERS: dict[type, Any] = {np.ndarray: _for_ndarray()}
+_CPU = _for_ndarray()
+_ADAPTERS: dict[type, Any] = {np.ndarray: _CPU}
 
 
-def register(array_type: type, adapter: Any) -> None:
+def register(array_type: type, adapter: Algebra) -> None:
     """Make `adapter` responsible for arrays of `array_type`."""
     _ADAPTERS[array_type] = adapter
 
@@ -67,18 +75,63 @@ def adapter_of_type(array_type: type) -> Any:
     return _ADAPTERS.get(array_type, numpy_adapter)
 
 
-def adapter_for(device: str) -> ModuleType:
+def xp_of(x: Array) -> Any:
+    """The namespace of the arrays that `x`, an array or a Tensor, consists of: for ids and counts.
+
+    Under create_graph the `xp` of a Tensor is the ops, but its row ids are arrays as everywhere.
+    """
+    return adapter_of(x).namespace(x)
+
+
+def adapter_for(device: str) -> Adapter:
     """The adapter of a device by its public name."""
     if device == "cpu":
-        return _ADAPTERS[np.ndarray]
-    hint = "this version computes on the CPU alone"
-    raise TinygradSparseError(explain("device", "'cpu'", repr(device), hint))
+        return _CPU
+    if device != "cuda":
+        raise DeviceError(explain("device", "'cpu' or 'cuda'", repr(device)))
+    try:
+        from . import cupy as cupy_adapter
+    except ImportError as error:
+        hint = "pip install 'tinygrad_sparse[cuda12x]', or [cuda13x]"
+        got = str(error)
+        raise DeviceError(explain("device='cuda'", "CuPy 14.2 or later", got, hint)) from None
+    if cupy_adapter.ndarray not in _ADAPTERS:
+        if not cupy_adapter.is_available():
+            raise DeviceError(explain("device='cuda'", "a GPU that CuPy can use", "none"))
+        register(cupy_adapter.ndarray, cupy_adapter)
+    return cupy_adapter
+
+
+def _is_known(x: Any) -> bool:
+    """Whether there is an adapter for `x`; the first array of CuPy's brings its own."""
+    if type(x) not in _ADAPTERS and type(x).__module__.partition(".")[0] == "cupy":
+        adapter_for("cuda")
+    return type(x) in _ADAPTERS
+
+
+def refuse_mixed(op: str, arrays: Sequence[Any]) -> None:
+    """DeviceError if these are arrays of more than one device; scalars and lists are of none."""
+    if len(set(map(type, arrays))) < 2:
+        return
+    devices: dict[str, Any] = {}
+    for x in arrays:
+        if isinstance(x, np.ndarray) or _is_known(x):
+            devices.setdefault(adapter_of(x.data if adapter_of(x).records else x).device, x)
+    if len(devices) > 1:
+        got = " and ".join(f"{describe(x)} on {name!r}" for name, x in sorted(devices.items()))
+        hint = "x.to(device) copies one to the other; nothing is copied unasked"
+        raise DeviceError(explain(op, "arrays of one device", got, hint))
 
 
 def adapter_of_all(arrays: Sequence[Array]) -> Any:
     """The adapter for arrays that are put together: that of Tensors, if some are recorded."""
     adapters = [adapter_of(x) for x in arrays]
     return next((a for a in adapters if a.records), adapters[0])
+
+
+def as_ours(op: str, x: Any) -> Array:
+    """`x` as an array that has an adapter: itself, or as NumPy's."""
+    return x if _is_known(x) else as_host_array(op, x)
 
 
 def as_host_array(op: str, x: Any) -> np.ndarray:
@@ -100,7 +153,7 @@ def as_operand(op: str, x: Any, kinds: str = "fiub") -> Array:
     """
     if type(x) in _SCALARS:
         return x
-    array = x if type(x) in _ADAPTERS else as_host_array(op, x)
+    array = x if type(x) in _ADAPTERS else as_ours(op, x)
     dtype = array.dtype
     if dtype.kind not in kinds:
         got = f"{type(x).__name__} ({dtype})"
@@ -120,7 +173,9 @@ def as_arrays(op: str, given: Sequence[Any]) -> list[Array]:
     if not any(type(x) in _SCALARS for x in data):
         return data
     dtype = np.result_type(*(x if type(x) in _SCALARS else x.dtype for x in data))
-    return [np.asarray(x, dtype) if type(x) in _SCALARS else x for x in data]
+    arrays = [x for x in data if type(x) not in _SCALARS]
+    xp = xp_of(arrays[0]) if arrays else np
+    return [xp.asarray(x, dtype) if type(x) in _SCALARS else x for x in data]
 
 
 def describe(x: Array) -> str:
@@ -128,54 +183,21 @@ def describe(x: Array) -> str:
     return f"{x.dtype} {tuple(x.shape)}" if hasattr(x, "dtype") else repr(x)
 
 
-def are_row_ids(ids: Any, size: int) -> bool:
-    """True if `ids` is an int64 NumPy array in [0, size) already; False means: ask `row_ids`.
-
-    One comparison, of unsigned numbers, sees ids that are too large and negative ones.
-    """
-    if type(ids) is not np.ndarray or ids.dtype is not _INT64 or not ids.size:
-        return False
-    unsigned = ids.view(_UINT64)
-    return unsigned.item(unsigned.argmax()) < size
-
-
-def row_ids(op: str, ids: Any, size: int, context: str = "") -> Array:
+def row_ids(op: str, ids: Any, size: int, context: str = "", beside: Array = None) -> Array:
     """`ids` as int64 in [0, size), negative ones counted from the end; any rank, any integer dtype.
 
     A copy: who fills the same array with the next batch must not change what was checked here, and
-    what a Tape keeps. Raises RowIndexError for anything else, before the caller has recorded or
-    changed a thing. Ids never pass through a float: float32 cannot tell row 16,777,216 from
-    16,777,217.
+    what a Tape keeps. With `beside`, an array or a Tensor, they are on its device: ids on the host
+    for a table that is not there are uploaded, here and once. Raises RowIndexError for anything
+    else, before the caller has recorded or changed a thing; for ids on a GPU see `cupy.own_ids`.
     """
     if are_row_ids(ids, size):
-        return ids.copy()
-    fresh = isinstance(ids, (list, tuple))
-    if type(ids) not in _ADAPTERS:
-        try:
-            ids = as_host_array(op, ids)
-        except DtypeError as error:
-            raise RowIndexError(explain(op, "integer ids", f"{ids!r}{context}")) from error
-    if ids.dtype.kind not in "iu":
-        if ids.size or ids.dtype != np.float64:  # NumPy makes [] float64; no id is lost in it
-            boolean = ids.dtype.kind == "b"
-            hint = "np.flatnonzero(mask) gives the rows of a mask" if boolean else "ids.astype(int)"
-            raise RowIndexError(
-                explain(op, "integer ids", f"{ids.dtype} {ids.shape}{context}", hint)
-            )
-        ids = ids.astype(np.int64)
-    if ids.size and (ids.dtype != np.int64 or int(ids.view(np.uint64).max()) >= size):
-        low, high = int(ids.min()), int(ids.max())
-        if low < -size or high >= size:
-            flat = ids.ravel()
-            at = int(((flat >= size) | (flat < -size)).argmax())
-            raise RowIndexError(
-                explain(
-                    op,
-                    f"ids in [{-size}, {size})" if low < 0 else f"ids in [0, {size})",
-                    f"{int(flat[at])} at position {at} (ids {describe(ids)}{context})",
-                )
-            )
-        ids, fresh = ids.astype(np.int64), True
-        if low < 0:
-            ids = np.where(ids < 0, ids + size, ids)
-    return ids.astype(np.int64, copy=not fresh)
+        ids = ids.copy()
+    else:
+        if type(ids) not in _ADAPTERS:
+            try:
+                ids = as_ours(op, ids)
+            except DtypeError as error:
+                raise RowIndexError(explain(op, "integer ids", f"{ids!r}{context}")) from error
+        ids = adapter_of(ids).own_ids(op, ids, size, context)
+    return ids if beside is None else adapter_of(beside).beside(beside, ids)

@@ -70,10 +70,7 @@ def _table(x: np.ndarray) -> np.ndarray:
 
 
 def take_rows(table: np.ndarray, rows: np.ndarray, lead: int = 1) -> np.ndarray:
-    """``table[rows]``; `rows` of any rank, ids into the first `lead` axes flattened.
-
-    NumPy's own loop is as fast as memory; it is shared out among threads.
-    """
+    """NumPy's own loop is as fast as memory; it is shared out among threads."""
     n = rows.size
     if n < FEW or not table.flags.c_contiguous:
         return reference.take_rows(table, rows, lead)
@@ -92,10 +89,7 @@ def take_rows(table: np.ndarray, rows: np.ndarray, lead: int = 1) -> np.ndarray:
 
 
 def sum_duplicates(rows: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Sorted unique rows and, for each, the sum of its values: the only place that sums repeats.
-
-    Members are added in the order of appearance, whatever the number of threads.
-    """
+    """Members are added in the order of appearance, whatever the number of threads."""
     wide = np.dtype(np.float32) if values.dtype == np.float16 else values.dtype
     runs = _runs(rows) if _large(rows, values) and wide in FLOATS else None
     if runs is None:
@@ -125,7 +119,6 @@ def _runs(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
 
 
 def scatter_add_rows(table: np.ndarray, rows: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Add `values` to the given rows of `table` in place; repeated rows add up."""
     if not _large(rows, values):
         return reference.scatter_add_rows(table, rows, values)
     plan_update(_add, rows, values, table, [], {})()
@@ -137,7 +130,6 @@ def _add(p: Any, g: Any) -> tuple[Any, ...]:
 
 
 def scatter_rows(rows: np.ndarray, values: np.ndarray, size: int) -> np.ndarray:
-    """A new array of `size` rows, zero but for the sum of `values` at `rows`."""
     if not _large(rows, values):
         return reference.scatter_rows(rows, values, size)
     return scatter_add_rows(np.zeros((size, *values.shape[1:]), values.dtype), rows, values)
@@ -146,11 +138,6 @@ def scatter_rows(rows: np.ndarray, values: np.ndarray, size: int) -> np.ndarray:
 def embedding_bag(
     table: np.ndarray, rows: np.ndarray, starts: np.ndarray, weights: np.ndarray | None = None
 ) -> np.ndarray:
-    """For each bag the sum of its rows of `table`, each times its weight; an empty one gives 0.
-
-    Shapes: table (V, *row), rows (n,), starts (B + 1,) -> (B, *row): bag b is
-    ``rows[starts[b]:starts[b + 1]]``.
-    """
     d = math.prod(table.shape[1:])
     large = len(rows) >= FEW and len(rows) * d >= SMALL
     usable = large and table.dtype in FLOATS and _plain(table)
@@ -181,10 +168,9 @@ def plan_update(
     hyper: dict[str, Any],
     places: Any = None,
 ) -> Callable[[], None]:
-    """Get an update of some rows of `table` and of its `slots` ready: calling the answer writes it.
+    """The formula is compiled into one loop that gathers, computes and writes, in place.
 
-    The formula is compiled into one loop that gathers, computes and writes, in place: nothing in it
-    can fail. Repeats are summed in the same loop. See the NumPy adapter for the arguments.
+    Nothing in it can fail. Repeats are summed in the same loop.
     """
     loop = _loop(formula, rows, values, (table, *slots), hyper, together=places is None)
     if loop is not None and rows is ...:
@@ -206,7 +192,6 @@ def update_rows(
     hyper: dict[str, Any],
     places: Any = None,
 ) -> list[np.ndarray]:
-    """The new rows of `table` and of its `slots` under an optimizer's formula; writes nothing."""
     places = rows if places is None else places
     loop = _loop(formula, rows, g, (table, *slots), hyper, together=places is rows)
     if loop is None:

@@ -1,7 +1,6 @@
-"""The NumPy adapter: the readable reference that every other adapter must agree with.
+"""The NumPy adapter: the readable reference that every other adapter must agree with. Floor 1.
 
-Floor 1. Rows are addressed by int64 arrays that were checked at the lookup; nothing here checks
-them again.
+What its functions are for, and what their arguments mean, is in `adapter`.
 """
 
 from __future__ import annotations
@@ -12,7 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from tinygrad_sparse.errors import ShapeError, explain
+from tinygrad_sparse.errors import DeviceError, ShapeError, explain
+
+from .ids import out_of_range, refuse_other_dtypes
 
 BLOCK = 2**18  # bytes of gradient that an optimizer's formula is run on at a time
 FEW, SMALL, ROUNDS = 256, 2**14, 4  # rows, elements, members: see `sum_duplicates`
@@ -23,37 +24,58 @@ records = False  # what it computes is not on a tape
 
 
 def asarray(x: Any) -> np.ndarray:
-    """`x` as an ndarray; NumPy's own scalars, which 0-d results come as, become 0-d arrays."""
+    """NumPy's own scalars, which 0-d results come as, become 0-d arrays."""
     return np.asarray(x)
 
 
 def copy(x: np.ndarray) -> np.ndarray:
-    """A contiguous copy that only the caller holds."""
     return np.array(x, order="C")
 
 
 def read_only(x: Any) -> np.ndarray:
-    """A view of `x` that cannot be written to."""
     view = np.asarray(x).view()
     view.setflags(write=False)
     return view
 
 
 def to_host(x: np.ndarray) -> np.ndarray:
-    """`x` where NumPy can read it."""
     return x
 
 
-def rng(seed: int) -> np.random.Generator:
-    """A random generator on this device."""
-    return np.random.default_rng(seed)
+def namespace(x: np.ndarray) -> Any:
+    return np
+
+
+def beside(x: np.ndarray, ids: np.ndarray) -> np.ndarray:
+    if isinstance(ids, np.ndarray):
+        return ids
+    got = f"ids {ids.dtype} {ids.shape} on another device"
+    hint = "ids.get() brings CuPy's to the host; x.to('cuda') brings the table to them"
+    raise DeviceError(explain("ids", f"ids on the CPU for an array {x.shape} there", got, hint))
+
+
+def own_ids(op: str, ids: np.ndarray, size: int, context: str) -> np.ndarray:
+    refuse_other_dtypes(op, ids, context)
+    if ids.dtype.kind not in "iu":
+        return ids.astype(np.int64)
+    if ids.size and (ids.dtype != np.int64 or int(ids.view(np.uint64).max()) >= size):
+        low, high = int(ids.min()), int(ids.max())
+        if low < -size or high >= size:
+            flat = ids.ravel()
+            at = int(((flat >= size) | (flat < -size)).argmax())
+            what = f"{ids.dtype} {ids.shape}"
+            raise out_of_range(op, what, size, context, int(flat[at]), at, low < 0)
+        ids = ids.astype(np.int64)
+        return np.where(ids < 0, ids + size, ids) if low < 0 else ids
+    return ids.astype(np.int64)
+
+
+def count_rows(rows: np.ndarray, size: int) -> np.ndarray:
+    return np.bincount(rows, minlength=size)
 
 
 def broadcast_to(x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """A read-only view of `x` repeated to `shape`.
-
-    One number, as it is below a sum, needs no search for what fits: a tenth of NumPy's time.
-    """
+    """One number, as it is below a sum, needs no search for what fits: a tenth of NumPy's time."""
     if x.size != 1 or x.ndim > len(shape) or min(shape, default=0) < 0:
         return np.broadcast_to(x, shape)
     view = np.ndarray(shape, x.dtype, x, 0, (0,) * len(shape))
@@ -62,10 +84,7 @@ def broadcast_to(x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def twice_product(g: np.ndarray, x: np.ndarray) -> np.ndarray:
-    """2·g·x, which overflows only if that does.
-
-    One pass where g is one small number everywhere, as it is below a sum or a mean.
-    """
+    """One pass where g is one small number everywhere, as it is below a sum or a mean."""
     if g.size and not any(g.strides) and abs(one := g.item(0)) <= 1.0:
         return (2.0 * one) * x
     product = g * x
@@ -73,8 +92,15 @@ def twice_product(g: np.ndarray, x: np.ndarray) -> np.ndarray:
     return product
 
 
+def max_from(x: np.ndarray, axis: tuple[int, ...], start: float) -> np.ndarray:
+    return np.max(x, axis=axis, keepdims=True, initial=start)
+
+
+def row_squares(x: np.ndarray) -> np.ndarray:
+    return np.vecdot(x, x)
+
+
 def take_rows(table: np.ndarray, rows: np.ndarray, lead: int = 1) -> np.ndarray:
-    """``table[rows]``; `rows` of any rank, ids into the first `lead` axes flattened."""
     if not table.flags.c_contiguous:  # `take` and `reshape` would copy all of it
         return table[np.unravel_index(rows, table.shape[:lead])]
     if lead > 1:
@@ -83,10 +109,7 @@ def take_rows(table: np.ndarray, rows: np.ndarray, lead: int = 1) -> np.ndarray:
 
 
 def put_rows(table: np.ndarray, rows: Any, values: np.ndarray) -> None:
-    """``table[rows] = values`` for rows that are each there once, or ``...`` for all of them.
-
-    A row is copied as one item, which is far cheaper than as many numbers.
-    """
+    """A row is copied as one item, which is far cheaper than as many numbers."""
     nbytes = table[:1].nbytes
     if rows is ... or not nbytes or not len(rows) or not table.flags.c_contiguous:
         table[rows] = values
@@ -99,10 +122,9 @@ def put_rows(table: np.ndarray, rows: Any, values: np.ndarray) -> None:
 
 
 def sum_duplicates(rows: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Sorted unique rows and, for each, the sum of its values: the only place that sums repeats.
+    """A stable sort, then sums in the order of appearance: the same input gives the same bits.
 
-    A stable sort, then sums in the order of appearance, so the same input gives the same bits every
-    time. float16 is summed in float32: finite parts may not overflow on the way.
+    float16 is summed in float32: finite parts may not overflow on the way.
     """
     order, rows = _sort(rows)
     first = np.empty(len(rows), dtype=bool)
@@ -156,14 +178,12 @@ def _sum_runs(values: np.ndarray, order: np.ndarray, starts: np.ndarray, wide: A
 
 
 def scatter_add_rows(table: np.ndarray, rows: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Add `values` to the given rows of `table` in place; repeated rows add up."""
     rows, values = _each_once(rows, values)
     table[rows] += values
     return table
 
 
 def scatter_rows(rows: np.ndarray, values: np.ndarray, size: int) -> np.ndarray:
-    """A new array of `size` rows, zero but for the sum of `values` at `rows`."""
     table = np.zeros((size, *values.shape[1:]), values.dtype)
     rows, values = _each_once(rows, values)
     table[rows] = values
@@ -178,7 +198,6 @@ def _each_once(rows: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.nda
 
 
 def max_rows(rows: np.ndarray, values: np.ndarray, size: int) -> np.ndarray:
-    """A new array of `size` rows: the largest of the values at each, -inf (or the like) if none."""
     lowest = -np.inf if values.dtype.kind == "f" else np.iinfo(values.dtype).min
     table = np.full((size, *values.shape[1:]), lowest, values.dtype)
     if len(rows):
@@ -197,12 +216,6 @@ def update_rows(
     hyper: dict[str, Any],
     places: Any = None,
 ) -> list[np.ndarray]:
-    """The new rows of `table` and of its `slots` under an optimizer's formula; writes nothing.
-
-    `rows` is an index of the first axis, or of several, or ``...`` for every row; `places` is where
-    the slots have these rows, if elsewhere. A number in `hyper` may be an array with one for each
-    row. float16 rows are computed in float32, as their slots are kept: there ε is not 0.
-    """
     wide = np.promote_types(table.dtype, np.float32)
     arrays, indices = [table, *slots], [rows, *[rows if places is None else places] * len(slots)]
 
@@ -218,25 +231,28 @@ def update_rows(
     lead = table.ndim - g.ndim + 1  # axes that address a row
     row_shapes = [a.shape[lead:] for a in arrays]
     if n <= size:
-        return _checked(formula, run(..., g), g.shape[:1], row_shapes)
+        return checked(formula, run(..., g), g.shape[:1], row_shapes)
     # Block by block the formula's temporaries stay in the cache, and are few.
     new = [np.empty((n, *a.shape[lead:]), a.dtype) for a in arrays]
     for start in range(0, n, size):
         part = slice(start, start + size)
-        blocks = _checked(formula, run(part, g[part]), g[part].shape[:1], row_shapes)
+        blocks = checked(formula, run(part, g[part]), g[part].shape[:1], row_shapes)
         for whole, block in zip(new, blocks, strict=True):
             whole[part] = block
     return new
 
 
-def _checked(
+def checked(
     formula: Callable[..., Any],
     new: tuple[np.ndarray, ...],
     rows: tuple[int, ...],
     row_shapes: list[tuple[int, ...]],
 ) -> list[np.ndarray]:
     """What a formula answered, if it is a new row of the table and of each slot for each row."""
-    got, wanted = [np.shape(a) for a in new], [rows + shape for shape in row_shapes]
+    got, wanted = (
+        [tuple(getattr(a, "shape", ())) for a in new],
+        [rows + shape for shape in row_shapes],
+    )
     if got != wanted:
         text = f"{len(wanted)} arrays of shapes {wanted}"
         raise ShapeError(explain(f"formula {formula.__name__}", text, f"{got}"))
@@ -252,12 +268,6 @@ def plan_update(
     hyper: dict[str, Any],
     places: Any = None,
 ) -> Callable[[], None]:
-    """Get an update of some rows of `table` and of its `slots` ready: calling the answer writes it.
-
-    Whatever can fail does so here, so that several tables change together or not at all. `rows` are
-    ids of the first axis, repeated ones get the sum of their `values`; or ``...`` for every row.
-    `places`, one for each of `rows`, is where the slots have them, if elsewhere.
-    """
     at = rows
     if rows is not ...:
         given = rows
@@ -279,11 +289,6 @@ def plan_update(
 def embedding_bag(
     table: np.ndarray, rows: np.ndarray, starts: np.ndarray, weights: np.ndarray | None = None
 ) -> np.ndarray:
-    """For each bag the sum of its rows of `table`, each times its weight; an empty one gives 0.
-
-    Shapes: table (V, *row), rows (n,), starts (B + 1,) -> (B, *row): bag b is
-    ``rows[starts[b]:starts[b + 1]]``. float16 is summed in float32.
-    """
     taken = take_rows(table, rows)
     wide = np.float32 if taken.dtype == np.float16 else taken.dtype
     if weights is not None:

@@ -7,7 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from tinygrad_sparse.backend import Array, as_array, as_host_array, describe, row_ids
+from tinygrad_sparse.backend import (
+    Array,
+    adapter_of,
+    as_array,
+    as_host_array,
+    as_ours,
+    describe,
+    refuse_mixed,
+    row_ids,
+    xp_of,
+)
 from tinygrad_sparse.errors import ArgumentError, RowIndexError, ShapeError, explain
 from tinygrad_sparse.tensor import unwrap
 
@@ -37,7 +47,7 @@ def embedding(table: Any, ids: Any, padding_idx: int | None = None) -> Any:
     if kept.all():
         return take(table, ids)
     flat = ids.reshape(-1)
-    here = np.flatnonzero(kept)
+    here = xp_of(ids).flatnonzero(kept)
     rows = scatter_rows(take(table, flat[here]), here, flat.size)
     return reshape(rows, (*ids.shape, *table.shape[1:]))
 
@@ -76,7 +86,8 @@ def embedding_bag(
     if weights is not None:
         weights = _weights(op, weights, ids, flat.size)
     if padding_idx is not None:
-        kept = np.flatnonzero(flat != int(row_ids("padding_idx", padding_idx, table.shape[0])))
+        padding = int(row_ids("padding_idx", padding_idx, table.shape[0]))
+        kept = xp_of(flat).flatnonzero(flat != padding)
         if len(kept) < len(flat):
             flat, bags = flat[kept], bags[kept]
             weights = None if weights is None else take(weights, kept)
@@ -88,7 +99,8 @@ def embedding_bag(
     if mode == "mean":
         return segment_mean(rows, bags, count)
     # What a maximum of nothing is has no gradient and no use as an input: 0, as in a sum.
-    filled = _per_row(np.bincount(bags, minlength=count) > 0, table)
+    bags = adapter_of(table).beside(table, bags)
+    filled = _per_row(adapter_of(bags).count_rows(bags, count) > 0, table)
     return where(filled, segment_max(rows, bags, count), 0.0)
 
 
@@ -104,23 +116,25 @@ def _bags(op: str, ids: Any, offsets: Any) -> tuple[Any, Array, int]:
         full = [p.astype(np.int64) for p in parts if p.size]  # uint64 beside int64 makes floats
         joined = np.concatenate(full) if full else np.zeros(0, np.int64)
         return joined, np.repeat(np.arange(len(ids)), lengths), len(ids)
-    flat: Any = np.asarray(unwrap(ids))
+    flat: Any = as_ours(op, unwrap(ids))
+    xp = xp_of(flat)
     if offsets is None:
         if flat.ndim != 2:
             hint = "with ids (n,), say where each bag begins: offsets=[0, ...]"
             raise ShapeError(explain(op, "ids (b, m), or a list of lists", describe(flat), hint))
         count, each = flat.shape
-        return flat.reshape(-1), np.repeat(np.arange(count), each), count
-    given: Any = as_host_array(op, unwrap(offsets))
+        return flat.reshape(-1), xp.repeat(xp.arange(count), each), count
+    given: Any = as_ours(op, unwrap(offsets))
     starts = row_ids(op, given, flat.size + 1)
     ascending = starts.ndim == 1 and (not starts.size or (starts[0] == 0 and given.min() >= 0))
     if flat.ndim != 1 or not ascending or (starts[1:] < starts[:-1]).any():
         wanted = "ids (n,) and ascending offsets (b,) that begin with 0"
         raise ShapeError(explain(op, wanted, f"ids {flat.shape} and offsets {starts}"))
-    lengths = np.diff(starts, append=flat.size)
     if flat.size and not starts.size:
         raise ShapeError(explain(op, "a bag for each id", f"{flat.size} ids and no offsets"))
-    return flat, np.repeat(np.arange(len(starts)), lengths), len(starts)
+    refuse_mixed(op, (flat, starts))
+    begun = xp.cumsum(adapter_of(starts).count_rows(starts, flat.size + 1))  # bags, up to each id
+    return flat, begun[:-1] - 1, len(starts)
 
 
 def _are_ids(bag: Array) -> bool:

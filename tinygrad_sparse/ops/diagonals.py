@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
-from tinygrad_sparse.backend import Array, adapter_of, as_array, describe
+from tinygrad_sparse.backend import Array, adapter_of, as_array, describe, xp_of
 from tinygrad_sparse.errors import ShapeError, explain
 from tinygrad_sparse.primitive import composite, primitive
 from tinygrad_sparse.rules import ids_of, places_of, reindexed
@@ -18,10 +16,10 @@ from .elementwise import where
 from .reduce import sum
 
 
-def _on_diagonal(sizes: tuple[int, int], offset: int) -> tuple[Array, Array]:
+def _on_diagonal(xp: Any, sizes: tuple[int, int], offset: int) -> tuple[Array, Array]:
     """The places of a diagonal of a matrix."""
     n, m = sizes
-    at = np.arange(max(0, min(n + min(offset, 0), m - max(offset, 0))))
+    at = xp.arange(max(0, min(n + min(offset, 0), m - max(offset, 0))))
     return at - min(offset, 0), at + max(offset, 0)
 
 
@@ -38,7 +36,7 @@ def _undiagonal_rows(
     g = finer(g, row)
     places = places_of(g.indices, g.shape[:row])
     i, j = (places[a] for a in axes)
-    here = np.flatnonzero(j - i == offset)
+    here = xp_of(i).flatnonzero(j - i == offset)
     mine = [places[a] for a in rest]
     mine.insert(place, i + min(offset, 0))
     ids = ids_of([p[here] for p in mine], shape[: len(mine)])
@@ -70,7 +68,7 @@ def _undiagonal(xp: Any, x: Array, *, sizes: Any, offset: int, axes: Any, place:
     """Zeros but for x on a diagonal along two axes: the transpose of `_diagonal`."""
     x = xp.moveaxis(x, place, -1)
     out = xp.zeros((*x.shape[:-1], *sizes), x.dtype)
-    out[..., *_on_diagonal(sizes, offset)] = x
+    out[..., *_on_diagonal(xp, sizes, offset)] = x
     return xp.moveaxis(out, (-2, -1), axes)
 
 
@@ -96,7 +94,8 @@ def _diagonal_rows(
     places = places_of(g.indices, g.shape[: row - 1])
     along = places.pop(place)
     at = dict(zip(rest, places, strict=True))
-    at.update(zip(axes, (line[along] for line in _on_diagonal(sizes, offset)), strict=True))
+    lines = _on_diagonal(xp_of(along), sizes, offset)
+    at.update(zip(axes, (line[along] for line in lines), strict=True))
     return rows_of(ids_of([at[a] for a in range(row)], shape[:row]), g.values, shape, row)
 
 
@@ -150,7 +149,7 @@ def _triangle(op: str, x: Any, k: int, lower: bool) -> Any:
         raise ShapeError(explain(op, "matrices, (*batch, n, m)", describe(x)))
     k = whole_number(op, "a whole number as k", k)
     n, m = x.shape[-2:]
-    below = np.tri(n, m, k if lower else k - 1, dtype=bool)
+    below = xp_of(x).tri(n, m, k if lower else k - 1, dtype=bool)
     zero: Any = 0.0 if x.dtype.kind == "f" else x.dtype.type(0)  # integers stay integers
     return where(below, x, zero) if lower else where(below, zero, x)
 

@@ -12,7 +12,17 @@ from typing import Any
 
 import numpy as np
 
-from tinygrad_sparse.backend import Array, adapter_of, are_row_ids, as_array, describe, row_ids
+from tinygrad_sparse.backend import (
+    Array,
+    adapter_of,
+    are_row_ids,
+    as_array,
+    as_ours,
+    describe,
+    refuse_mixed,
+    row_ids,
+    xp_of,
+)
 from tinygrad_sparse.errors import DtypeError, RowIndexError, ShapeError, explain
 from tinygrad_sparse.primitive import composite, primitive
 from tinygrad_sparse.rules import members, reindexed
@@ -51,13 +61,14 @@ def getitem(x: Any, index: Any) -> Any:
     if type(index) is np.ndarray and index.dtype.kind != "b":
         return take(x, index)
     x, parts = _parts("getitem", as_array("getitem", x), index)
-    arrays = [k for k, part in enumerate(parts) if type(part) is np.ndarray]
+    arrays = [k for k, part in enumerate(parts) if _is_array(part)]
     if not arrays:
         return basic(x, [part for part in parts if part is not ...])
     end = arrays[-1] + 1
     while end < len(parts) and type(parts[end]) is int:
         end += 1
     ids, lead = _ids("getitem", parts, end, tuple(x.shape))
+    ids = adapter_of(x).beside(x, ids)
     taken = take(x, ids) if lead == 1 else _looked_up(x, ids, lead)
     rest = [part for part in parts[end:] if part is not ...]
     return taken if all(part == ALL for part in rest) else basic(taken, [ALL] * ids.ndim + rest)
@@ -65,17 +76,20 @@ def getitem(x: Any, index: Any) -> Any:
 
 def _as_ids(op: str, part: Any) -> Array:
     try:
-        return np.asarray(part._data if type(part) is Tensor else part)
-    except ValueError:  # NumPy's word for it is "inhomogeneous"
+        return as_ours(op, part._data if type(part) is Tensor else part)
+    except DtypeError:  # NumPy's word for it is "inhomogeneous"
         raise RowIndexError(explain(op, "an array of ids", f"the ragged {part!r}")) from None
 
 
+def _is_array(part: Any) -> bool:
+    return type(part) not in _SIMPLE and part is not ...
+
+
 def _is_mask(part: Any) -> bool:
-    return type(part) is np.ndarray and part.dtype.kind == "b"
+    return _is_array(part) and part.dtype.kind == "b"
 
 
-_READY = frozenset({int, slice, np.ndarray})
-_PICKS = frozenset({int, np.ndarray})
+_SIMPLE = frozenset({int, slice, type(None)})
 
 
 def _parts(op: str, x: Any, index: Any) -> tuple[Any, list[Any]]:
@@ -92,7 +106,7 @@ def _parts(op: str, x: Any, index: Any) -> tuple[Any, list[Any]]:
         if part is ...:
             dots += 1
         elif part is not None:
-            if type(part) not in _READY:
+            if type(part) is not np.ndarray and type(part) not in _SIMPLE:
                 part = _as_ids(op, part)
             used += part.ndim if _is_mask(part) else 1
         given.append(part)
@@ -117,7 +131,7 @@ def _parts(op: str, x: Any, index: Any) -> tuple[Any, list[Any]]:
             if part.shape != shape[axis : axis + size]:
                 wanted = f"a mask of shape {shape[axis : axis + size]}"
                 raise RowIndexError(explain(op, wanted, f"{part.shape} for an array {shape}"))
-            parts += part.nonzero() if size else [np.arange(int(part))]
+            parts += part.nonzero() if size else [xp_of(part).arange(int(part))]
             full += [] if size else [1]
         elif type(part) is int and 0 <= part < shape[axis]:
             parts.append(part)
@@ -125,7 +139,7 @@ def _parts(op: str, x: Any, index: Any) -> tuple[Any, list[Any]]:
             parts.append(part)
         else:
             ids = row_ids(op, part, shape[axis], f", axis {axis} of {shape}")
-            parts.append(ids if ids.ndim else int(ids))
+            parts.append(int(ids) if type(ids) is np.ndarray and not ids.ndim else ids)
         full += shape[axis : axis + size]
         axis += size
     return x if len(full) == len(shape) else reshape(x, tuple(full)), parts
@@ -136,9 +150,12 @@ def _ids(op: str, parts: list[Any], end: int, shape: Shape) -> tuple[Array, int]
 
     The ids have the shape that the picked part of the result has.
     """
-    picks = [k for k, part in enumerate(parts) if type(part) in _PICKS]
+    picks = [k for k, part in enumerate(parts) if type(part) is int or _is_array(part)]
+    arrays = [part for part in parts if _is_array(part)]
+    refuse_mixed(op, arrays)
+    xp = xp_of(arrays[0]) if arrays else np
     apart = len(picks) > 0 and picks[-1] - picks[0] + 1 != len(picks)
-    together = _together(op, [part.shape for part in parts if type(part) is np.ndarray])
+    together = _together(op, [part.shape for part in arrays])
     others: list[int] = []  # sizes of the axes that slices and None give
     front = 0  # how many of them stand before the axes of the arrays
     places: list[tuple[int | None, Array]] = []  # along each axis; which of `others` it varies by
@@ -148,7 +165,7 @@ def _ids(op: str, parts: list[Any], end: int, shape: Shape) -> tuple[Array, int]
         if part is None:
             others.append(1)
         elif type(part) is slice:
-            places.append((len(others), np.arange(*part.indices(shape[len(places)]))))
+            places.append((len(others), xp.arange(*part.indices(shape[len(places)]))))
             others.append(len(places[-1][1]))
         elif part is not ...:
             places.append((None, part))
@@ -162,9 +179,10 @@ def _ids(op: str, parts: list[Any], end: int, shape: Shape) -> tuple[Array, int]
             place = place.reshape(place.shape + (1,) * behind)
         flat = place if flat is None else flat * n + place
     result = (*others[:front], *together, *others[front:])
-    if len(places) > 1 and np.shape(flat) == result:
-        return np.asarray(flat), len(places)
-    return np.broadcast_to(flat, result).copy(), len(places)
+    flat = xp.asarray(flat)
+    if len(places) > 1 and flat.shape == result:
+        return flat, len(places)
+    return xp.broadcast_to(flat, result).copy(), len(places)
 
 
 def _together(op: str, shapes: list[Shape]) -> Shape:
@@ -204,7 +222,8 @@ def _kept_rows(
     g: IndexedSlices, out: Any, x: Any, values: Any, ids: Array, *, lead: int
 ) -> IndexedSlices:
     g, ids = _alike(g, ids, lead)
-    here = np.flatnonzero(~np.isin(g.indices, ids))
+    xp = xp_of(g.indices)
+    here = xp.flatnonzero(~xp.isin(g.indices, ids))
     values = adapter_of(g.values).take_rows(g.values, here)
     return rows_of(g.indices[here], values, g.shape, g.lead)
 
@@ -237,6 +256,9 @@ def _index_set(xp: Any, x: Array, values: Array, ids: Array, *, lead: int) -> Ar
 def _placed(op: str, f: Any, x: Any, index: Any, values: Any, once: bool) -> Any:
     """Call f with x, the index as flat ids, and a row of values for each of them."""
     x, values = as_array(op, x), as_array(op, values)
+    if not values.shape and type(values) is np.ndarray:
+        values = xp_of(x).asarray(values)  # a number is on no device
+    refuse_mixed(op, (x, values))
     if not np.can_cast(values.dtype, x.dtype, "same_kind"):
         got = f"{describe(values)} for {describe(x)}"
         raise DtypeError(explain(op, "values that fit the array's dtype", got))
@@ -248,7 +270,7 @@ def _placed(op: str, f: Any, x: Any, index: Any, values: Any, once: bool) -> Any
     picked = [
         k
         for k, part in enumerate(parts)
-        if type(part) in _PICKS or (type(part) is slice and part != ALL)
+        if type(part) is int or _is_array(part) or (type(part) is slice and part != ALL)
     ]
     end = 1 + (picked[-1] if picked else parts.index(ALL))
     ids, lead = _ids(op, parts, end, shape)
@@ -258,13 +280,14 @@ def _placed(op: str, f: Any, x: Any, index: Any, values: Any, once: bool) -> Any
     _check_values(op, tuple(values.shape), (*ids.shape, *rest))
     own = tuple(values.shape)[: max(0, len(values.shape) - len(rest))]
     if once:
-        unique = np.unique(ids)
+        unique = xp_of(ids).unique(ids)
         if len(unique) < ids.size and math.prod(own) != 1:
             _refuse_repeats(op, ids, shape[:lead])
         if math.prod(own) == 1:
             ids, values = unique, reshape(values, tuple(values.shape)[len(own) :])
     values = reshape(broadcast_to(values, (*ids.shape, *rest)), (ids.size, *row))
-    return reshape(f(x, values, ids.reshape(-1), lead=lead), before)
+    ids = adapter_of(x).beside(x, ids.reshape(-1))
+    return reshape(f(x, values, ids, lead=lead), before)
 
 
 def _check_values(op: str, values: Shape, places: Shape) -> None:
@@ -273,8 +296,8 @@ def _check_values(op: str, values: Shape, places: Shape) -> None:
 
 
 def _refuse_repeats(op: str, ids: Array, shape: Shape) -> None:
-    unique, times = np.unique(ids, return_counts=True)
-    place = tuple(map(int, np.unravel_index(unique[times > 1][0], shape)))
+    unique, times = xp_of(ids).unique(ids, return_counts=True)
+    place = tuple(map(int, np.unravel_index(int(unique[times > 1][0]), shape)))
     raise RowIndexError(
         explain(
             op,

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tinygrad_sparse.backend import Array, as_array
+from tinygrad_sparse.backend import Array, adapter_of, as_array
 from tinygrad_sparse.errors import ArgumentError, ShapeError, explain
 from tinygrad_sparse.primitive import composite, primitive
 from tinygrad_sparse.rules import Kink
@@ -53,7 +53,7 @@ def _vector_norm(xp: Any, x: Array, *, axis: Any, keepdims: bool, ord: float) ->
     # below this, powers of elements that count may have vanished
     safe = (out > (limits.tiny / limits.eps**2) ** (1.0 / ord)) & (out < np.inf)
     if not safe.all():
-        top = xp.max(xp.abs(y), axis=axis, keepdims=True, initial=0.0)
+        top = adapter_of(y).max_from(xp.abs(y), axis, 0.0)
         power = xp.ldexp(xp.ones_like(top), xp.frexp(top)[1] - 1)  # of two: dividing is exact
         unit = xp.where((top > 0) & (top < np.inf), power, 1.0)
         out = xp.where(safe, out, unit * _norm_of(xp, y / unit, axis, ord))

@@ -1,4 +1,4 @@
-"""The adapter for Tensor: the same few functions as any backend's, computed by ops. Floor 4.
+"""The adapter for Tensor: `backend.adapter.Algebra` by ops, recorded. Floor 4.
 
 With it the gradient algebra of `slices` runs unchanged under ``create_graph=True``, recorded.
 Row ids are plain arrays here as everywhere.
@@ -10,6 +10,8 @@ import sys
 from typing import Any
 
 import numpy as np
+
+from tinygrad_sparse.backend import adapter_of, xp_of
 
 from .rows import _scatter_rows, _take_at
 from .shape import reshape
@@ -33,19 +35,25 @@ def read_only(x: Any) -> Any:
     return x
 
 
+def namespace(x: Any) -> Any:
+    return xp_of(x._data)
+
+
+def beside(x: Any, ids: Any) -> Any:
+    array = x._array()  # of a table at rest as of any other: nothing is read
+    return adapter_of(array).beside(array, ids)
+
+
 def take_rows(table: Any, rows: np.ndarray, lead: int = 1) -> Any:
-    """``table[rows]``, recorded."""
     return _take_at(table, rows, lead)
 
 
 def sum_duplicates(rows: np.ndarray, values: Any) -> tuple[np.ndarray, Any]:
-    """Sorted unique rows and the sums of their values, recorded."""
-    unique, inverse = np.unique(rows, return_inverse=True)
+    unique, inverse = xp_of(rows).unique(rows, return_inverse=True)
     return unique, _scatter_rows(values, inverse.reshape(-1), size=len(unique))
 
 
 def scatter_rows(rows: np.ndarray, values: Any, size: int) -> Any:
-    """A table of `size` rows with the sum of `values` at `rows`, recorded."""
     return _scatter_rows(values, rows, size=size)
 
 

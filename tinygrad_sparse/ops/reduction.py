@@ -11,8 +11,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
+from tinygrad_sparse.backend import xp_of
 from tinygrad_sparse.primitive import rows_at
 from tinygrad_sparse.rules import RowRule, fixed_axes, ids_of, places_of, rowwise
 from tinygrad_sparse.slices import IndexedSlices, rows_of
@@ -42,9 +41,10 @@ def reduction(vjp: Callable[..., Any]) -> RowRule:
         places = dict(
             zip(left, (p[:, None] for p in places_of(g.indices, small[: g.lead])), strict=False)
         )
-        places.update(zip(between, places_of(np.arange(each), cut), strict=True))
+        xp = xp_of(g.indices)
+        places.update(zip(between, places_of(xp.arange(each), cut), strict=True))
         ids = ids_of([places[a] for a in range(lead)], shape[:lead])
-        ids = np.broadcast_to(ids, (n, each)).reshape(-1)
+        ids = xp.broadcast_to(ids, (n, each)).reshape(-1)
         rows = rows_at(x, ids, lead)
         local = (*range(1, 1 + len(cut)), *[1 + len(cut) + a - lead for a in axis if a >= lead])
         values = vjp(

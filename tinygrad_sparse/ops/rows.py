@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tinygrad_sparse.backend import Array, adapter_of, are_row_ids, as_array, row_ids
+from tinygrad_sparse.backend import Array, adapter_of, are_row_ids, as_array, row_ids, xp_of
 from tinygrad_sparse.errors import ShapeError, explain
 from tinygrad_sparse.primitive import composite, primitive
 from tinygrad_sparse.rules import members, reindexed
@@ -70,9 +70,13 @@ def take(x: Any, ids: Any, axis: int | None = 0) -> Any:
     >>> take(np.array([[1.0], [2.0], [3.0]]), [2, 0]).ravel()
     array([3., 1.])
     """
-    shape = x.shape if type(x) is Tensor else np.shape(x)
+    table = x._array() if type(x) is Tensor else x
+    shape = table.shape if type(table) is np.ndarray else np.shape(as_array("take", x))
     if axis == 0 and shape and are_row_ids(ids, shape[0]):  # the short way of most lookups
-        return _take(ready(x, ids), ids.copy())
+        own = ids.copy()
+        if type(table) is not np.ndarray:
+            own = adapter_of(table).beside(table, own)
+        return _take(ready(x, own), own)
     x = as_array("take", x)
     if axis is None:
         x, axis, shape = reshape(x, -1), 0, (x.size,)
@@ -81,11 +85,11 @@ def take(x: Any, ids: Any, axis: int | None = 0) -> Any:
     axis = canonical_axis("take", axis, len(shape))
     n = shape[axis]
     where = f"axis {axis} of {shape}" if axis else f"table {shape}"
-    ids = row_ids("take", unwrap(ids), n, f", {where}")
+    ids = row_ids("take", unwrap(ids), n, f", {where}", x)
     if axis == 0:
         return _take(ready(x, ids), ids)
     before = shape[:axis]
-    starts = np.arange(math.prod(before)).reshape(before + (1,) * ids.ndim) * n
+    starts = xp_of(x).arange(math.prod(before)).reshape(before + (1,) * ids.ndim) * n
     return _looked_up(x, starts + ids, axis + 1)
 
 
@@ -105,7 +109,7 @@ def take_along_axis(x: Any, indices: Any, axis: int | None = -1) -> Any:
     shape = tuple(x.shape)
     axis = canonical_axis("take_along_axis", axis, len(shape))
     n = shape[axis]
-    ids = row_ids("take_along_axis", unwrap(indices), n, f", axis {axis} of {shape}")
+    ids = row_ids("take_along_axis", unwrap(indices), n, f", axis {axis} of {shape}", x)
     one = (*shape[:axis], 1, *shape[axis + 1 :])
     if ids.ndim != len(shape) or any(
         m != k and 1 not in (m, k)
@@ -120,10 +124,11 @@ def take_along_axis(x: Any, indices: Any, axis: int | None = -1) -> Any:
     # indices that do not vary along the axes behind address whole rows
     lead = axis + 1 if math.prod(ids.shape[axis + 1 :]) == 1 else len(shape)
     ids = ids.reshape(ids.shape[:lead])
-    flat = np.zeros((), np.int64)
+    xp = xp_of(x)
+    flat: Any = 0
     for a in range(lead):
         along = (-1,) + (1,) * (lead - 1 - a)
-        flat = flat * shape[a] + (ids if a == axis else np.arange(shape[a]).reshape(along))
+        flat = flat * shape[a] + (ids if a == axis else xp.arange(shape[a]).reshape(along))
     return _looked_up(x, flat, lead)
 
 
@@ -156,7 +161,7 @@ def scatter_rows(values: Any, ids: Any, size: int) -> Any:
     """
     values = as_array("scatter_rows", values)
     size = whole_number("scatter_rows", "a whole number of rows, 0 or more", size, least=0)
-    rows = row_ids("scatter_rows", unwrap(ids), size)
+    rows = row_ids("scatter_rows", unwrap(ids), size, beside=values)
     if rows.ndim != 1 or tuple(values.shape[:1]) != rows.shape:
         raise ShapeError(
             explain(
@@ -180,4 +185,4 @@ def one_hot(ids: Any, classes: int, dtype: Any = np.float32) -> Array:
     """
     classes = whole_number("one_hot", "a whole number of classes, 0 or more", classes, least=0)
     rows = row_ids("one_hot", unwrap(ids), classes, f", {classes} classes")
-    return (rows[..., None] == np.arange(classes)).astype(dtype)
+    return (rows[..., None] == xp_of(rows).arange(classes)).astype(dtype)

@@ -45,14 +45,14 @@ def _per_row(numbers: Array, like: Any) -> Array:
 
 
 def _counts(ids: Array, size: int) -> Array:
-    return np.maximum(np.bincount(ids, minlength=size), 1)
+    return np.maximum(adapter_of(ids).count_rows(ids, size), 1)
 
 
 def _segments(op: str, x: Any, ids: Any, num_segments: Any) -> tuple[Any, Array, int]:
     """x with a row for each id, the ids in one row, and the number of segments, checked."""
     x = as_array(op, x)
     num_segments = whole_number(op, "a whole number of segments, 0 or more", num_segments, least=0)
-    rows = row_ids(op, unwrap(ids), num_segments, f", {num_segments} segments")
+    rows = row_ids(op, unwrap(ids), num_segments, f", {num_segments} segments", x)
     if rows.ndim == 0 or tuple(x.shape[: rows.ndim]) != rows.shape:
         got = f"x {tuple(x.shape)} and ids {rows.shape}"
         raise ShapeError(explain(op, "x (*n, *row) and ids (*n)", got))

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tinygrad_sparse.backend import Array, as_array
+from tinygrad_sparse.backend import Array, as_array, xp_of
 from tinygrad_sparse.errors import ShapeError, explain
 from tinygrad_sparse.primitive import composite, primitive
 from tinygrad_sparse.rules import elementwise, ids_of, moved, places_of, reindexed
@@ -120,12 +120,13 @@ def _transpose_rows(g: IndexedSlices, out: Any, x: Any, *, axes: Any) -> Indexed
         turned = g.values
     cut = tuple(g.shape[k] for k in into)
     # g's rows, each cut into parts by the axes that become row axes
-    grid = places_of(np.arange(math.prod(cut)), cut) if into else []
+    xp = xp_of(g.indices)
+    grid = places_of(xp.arange(math.prod(cut)), cut) if into else []
     places = {axes[k]: p[:, None] for k, p in enumerate(places_of(g.indices, g.shape[: g.lead]))}
     places.update({axes[k]: p for k, p in zip(into, grid, strict=True)})
     shape = tuple(x.shape)
     ids = ids_of([places[a] for a in range(lead)], shape[:lead])
-    ids = np.broadcast_to(ids, (len(g.indices), math.prod(cut))).reshape(-1)
+    ids = xp.broadcast_to(ids, (len(g.indices), math.prod(cut))).reshape(-1)
     return rows_of(ids, turned.reshape((len(ids), *shape[lead:])), shape, lead)
 
 

@@ -10,9 +10,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
-
-from tinygrad_sparse.backend import Array
+from tinygrad_sparse.backend import Array, xp_of
 from tinygrad_sparse.primitive import primitive
 from tinygrad_sparse.rules import moved, reindexed
 from tinygrad_sparse.shapes import Shape
@@ -47,7 +45,7 @@ def _slice_vjp(g: Any, out: Any, x: Any, *, index: Index, shape: Shape) -> Any:
     if not lead:
         return unslice(g.reshape(cut), shape=whole, index=index)
     rows = math.prod(cut[:lead])
-    every = rows_of(np.arange(rows), g.reshape((rows, *cut[lead:])), cut, lead)
+    every = rows_of(xp_of(g).arange(rows), g.reshape((rows, *cut[lead:])), cut, lead)
     return _slice_rows(every, out, x, index=index, shape=cut)
 
 
@@ -82,7 +80,7 @@ def _unslice_rows(
     for a, part in enumerate(index[: g.lead]):
         if part != ALL:
             start, _, step = part.indices(shape[a])
-            moves[a] = lambda place, start=start, step=step: np.where(
+            moves[a] = lambda place, start=start, step=step: xp_of(place).where(
                 (place - start) % step == 0, (place - start) // step, -1
             )
     return moved(g, tuple(x.shape), moves, cut(g.values, (ALL, *index[g.lead :])))

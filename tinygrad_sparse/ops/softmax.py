@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tinygrad_sparse.backend import Array, as_array
+from tinygrad_sparse.backend import Array, adapter_of, as_array
 from tinygrad_sparse.errors import ShapeError, explain
 from tinygrad_sparse.primitive import composite, primitive
 from tinygrad_sparse.rules import Kink, elementwise, fixed_axes, rowwise
@@ -67,7 +67,7 @@ def _masked(op: str, x: Any, mask: Any) -> Any:
 def _shifted(xp: Any, x: Array, axis: tuple[int, ...]) -> tuple[Array, Array]:
     """(x - shift, shift): the largest element is 0, and e to the power of it does not overflow."""
     x = x if x.dtype.kind == "f" else x.astype(np.float64)
-    top = xp.max(x, axis=axis, keepdims=True, initial=-np.inf)
+    top = adapter_of(x).max_from(x, axis, -np.inf)
     shift = xp.where(xp.isfinite(top), top, 0.0)
     return x - shift, shift
 

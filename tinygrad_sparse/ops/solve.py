@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tinygrad_sparse.backend import Array, adapter_of, as_array, describe
+from tinygrad_sparse.backend import Array, adapter_of, as_array, describe, xp_of
 from tinygrad_sparse.backend.precision import widened
 from tinygrad_sparse.errors import LinAlgError, ShapeError, explain
 from tinygrad_sparse.primitive import primitive
@@ -222,7 +222,7 @@ def det(xp: Any, x: Array) -> Array:
 def _logabsdet_vjp(g: Any, out: Any, x: Any) -> Any:
     # no upstream, no slope: a singular matrix that a where left out does no harm
     left_out = expand_dims((out == -np.inf) & (g == 0), (-2, -1))
-    safe = where(left_out, np.eye(x.shape[-1], dtype=x.dtype), x)
+    safe = where(left_out, xp_of(x).eye(x.shape[-1], dtype=x.dtype), x)
     return expand_dims(g, (-2, -1)) * swapaxes(inv(safe), -1, -2)
 
 
@@ -251,7 +251,7 @@ def slogdet(x: Any) -> Any:
 def _cholesky_vjp(g: Any, out: Any, x: Any) -> Any:
     up = swapaxes(out, -1, -2)
     inner = tril(up @ g)
-    inner = where(np.eye(x.shape[-1], dtype=bool), 0.5 * inner, inner)
+    inner = where(xp_of(x).eye(x.shape[-1], dtype=bool), 0.5 * inner, inner)
     half = swapaxes(_solve(up, swapaxes(_solve(up, inner), -1, -2)), -1, -2)
     return 0.5 * (half + swapaxes(half, -1, -2))
 

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
-from tinygrad_sparse.backend import Array, as_array
+from tinygrad_sparse.backend import Array, as_array, xp_of
 from tinygrad_sparse.errors import ShapeError, explain
 from tinygrad_sparse.primitive import primitive
 from tinygrad_sparse.rules import ids_of, places_of, reindexed
@@ -49,7 +47,8 @@ def _permute_rows(g: IndexedSlices, out: Any, x: Any, order: Array, *, axis: int
     if axis >= g.lead:
         lead = g.lead
         mine = order.reshape((-1, *order.shape[lead:]))[g.indices]
-        values = _permute(g.values, np.argsort(mine, axis=1 + axis - lead), axis=1 + axis - lead)
+        along = 1 + axis - lead
+        values = _permute(g.values, xp_of(mine).argsort(mine, axis=along), axis=along)
         return rows_of(g.indices, values, g.shape, lead)
     g = finer(g, len(g.shape))  # each element goes its own way
     places = places_of(g.indices, g.shape)
@@ -60,7 +59,9 @@ def _permute_rows(g: IndexedSlices, out: Any, x: Any, order: Array, *, axis: int
 @primitive(
     rows=reindexed(_permute_rows, None),
     vjp=(
-        lambda g, out, x, order, *, axis: _permute(g, np.argsort(order, axis=axis), axis=axis),
+        lambda g, out, x, order, *, axis: _permute(
+            g, xp_of(order).argsort(order, axis=axis), axis=axis
+        ),
         None,
     ),
 )

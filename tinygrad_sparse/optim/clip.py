@@ -92,7 +92,7 @@ def _shortened(rows: Gradient, max_norm: float) -> Gradient:
     if axes and type(rows) is not Tensor:  # lengths in one pass, where squares are in range
         flat = rows.reshape((len(rows), math.prod(rows.shape[1:])))
         with np.errstate(over="ignore"):
-            squares = adapter_of(rows).xp.vecdot(flat, flat)
+            squares = adapter_of(rows).row_squares(flat)
         limit = rows.dtype.type(max_norm) ** 2
         if (squares <= limit).all():
             return rows

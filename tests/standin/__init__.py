@@ -1,0 +1,66 @@
+"""A stand-in for the module `cupy`, on NumPy, that is stricter than CuPy: no GPU is needed.
+
+`standin.cupy` is put in ``sys.modules`` under CuPy's name, so the adapter runs on it unchanged. It
+computes what NumPy computes, and fails where code that works on NumPy would not work, would be
+slow, or would be wrong on a GPU:
+
+- an array on the host meets one on the device, or is an index, or a value that is set: TypeError
+- a function of NumPy's other than a ufunc gets a device array, or `np.asarray` does: TypeError
+- a function or keyword that CuPy does not have: AttributeError, TypeError (`names` lists them)
+- an array of objects: ValueError
+- ids that are out of range wrap around, without a word
+- of several values set at one place a random one stays, and repeated additions come in any order
+- waiting for the device, uploads, downloads and launches are counted; `refuse_syncs` turns the
+  first of them into an error with a traceback
+
+What it cannot tell: whether a kernel is right on a GPU, how fast anything is, and what two streams
+or a full memory do.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from types import ModuleType
+
+from tinygrad_sparse import backend
+
+from .arrays import Counts as Counts
+from .arrays import counts as counts
+from .arrays import ndarray as ndarray
+from .arrays import refuse_syncs as refuse_syncs
+from .arrays import shuffle as shuffle
+from .functions import cupy as cupy
+
+ADAPTER = "tinygrad_sparse.backend.cupy"
+_adapter: list[ModuleType] = []  # imported once: ops remember an adapter's functions by array type
+
+
+@contextmanager
+def installed() -> Iterator[ModuleType]:
+    """Within, `import cupy` gives the stand-in, and ``device="cuda"`` computes on it."""
+    kept = {name: sys.modules.get(name) for name in ("cupy", ADAPTER)}
+    adapters = dict(backend._ADAPTERS)
+    sys.modules["cupy"] = cupy
+    if _adapter:
+        sys.modules[ADAPTER] = _adapter[0]
+    else:
+        sys.modules.pop(ADAPTER, None)
+        _adapter.append(import_module(ADAPTER))
+    backend.cupy = _adapter[0]  # type: ignore[attr-defined]
+    try:
+        yield cupy
+    finally:
+        _adapter[0]._unread.clear()
+        backend._ADAPTERS.clear()
+        backend._ADAPTERS.update(adapters)
+        for name, module in kept.items():
+            sys.modules.pop(name, None)
+            if module is not None:
+                sys.modules[name] = module
+        if kept[ADAPTER] is None:
+            del backend.cupy  # type: ignore[attr-defined]
+        else:
+            backend.cupy = kept[ADAPTER]  # type: ignore[attr-defined]

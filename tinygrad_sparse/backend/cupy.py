@@ -1,0 +1,264 @@
+"""The CuPy adapter: the NumPy adapter's functions by CuPy's, on a GPU. Floor 1.
+
+Imported when the first array of CuPy's comes. Nothing here waits for the device but `to_host`,
+`sum_duplicates`, whose answer is as long as there are different rows, and the reading of the flags
+below: a step of `plan_update` waits for nothing. What bites in CuPy is said where it is avoided.
+Optimizers' formulas are written with NumPy's ufuncs, which hand CuPy's arrays over to CuPy.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable
+from typing import Any
+
+import cupy
+import numpy as np
+
+from .adapter import Array, Formula
+from .ids import out_of_range, refuse_other_dtypes
+from .numpy import checked
+
+xp: Any = cupy
+ndarray = xp.ndarray
+is_available = xp.is_available
+device = "cuda"
+records = False
+debug = bool(os.environ.get("TINYGRAD_SPARSE_DEBUG"))  # ids are checked at once, which waits
+UNREAD = 256  # lookups by ids on the device that are checked together, at the latest
+# What atomic additions exist for, but for float16, whose sums are kept in float32.
+_ADDABLE = frozenset(map(np.dtype, ("i4", "u4", "i8", "u8", "f4", "f8")))
+
+
+def asarray(x: Any) -> Array:
+    return xp.asarray(x)
+
+
+def copy(x: Array) -> Array:
+    return xp.array(x, order="C")
+
+
+def read_only(x: Array) -> Array:
+    """CuPy has no arrays that cannot be written to: a view says that it is not its owner's."""
+    return x.view()
+
+
+def to_host(x: Array) -> np.ndarray:
+    check_ids()
+    return x.get()
+
+
+def namespace(x: Array) -> Any:
+    return xp
+
+
+def beside(x: Array, ids: Any) -> Array:
+    return xp.asarray(ids)
+
+
+# -- ids -----------------------------------------------------------------------------------------
+
+# Ids that were made on the device are looked at there. (Is one out of range?, which, where): each
+# an array that nobody waited for, and what the error is to say.
+_unread: list[tuple[Array, Array, Array, Callable[[int, int], Exception]]] = []
+
+
+def own_ids(op: str, ids: Array, size: int, context: str) -> Array:
+    """CuPy wraps ids that are out of range, so they are replaced by 0 here, and a flag is left.
+
+    `check_ids` reads the flags, and raises, whenever the device is waited for anyway.
+    """
+    refuse_other_dtypes(op, ids, context)
+    if not ids.size:
+        return ids.astype(np.int64)
+    bad = ids >= size
+    if ids.dtype.kind == "i":
+        bad |= ids < -size
+    wide = ids.astype(np.int64)
+    at = bad.reshape(-1).argmax()
+    what = f"{ids.dtype} {ids.shape}"
+
+    def error(id: int, at: int) -> Exception:
+        return out_of_range(op, what, size, context, id, at, id < 0)
+
+    _unread.append((bad.any(), wide.reshape(-1).take(at), at, error))
+    if debug or len(_unread) >= UNREAD:
+        check_ids()
+    wide = xp.where(wide < 0, wide + size, wide)
+    return xp.where(bad, 0, wide)
+
+
+def check_ids() -> None:
+    """Raise RowIndexError if ids were out of range since the last time: waits for the device."""
+    if not _unread:
+        return
+    waiting = list(_unread)
+    _unread.clear()
+    flags = xp.stack([flag for flag, *_ in waiting]).get()
+    if flags.any():
+        _, id, at, error = waiting[int(flags.argmax())]
+        raise error(int(id.get()), int(at.get()))
+
+
+def count_rows(rows: Array, size: int) -> Array:
+    """`bincount` would ask for the largest id, and wait."""
+    counts = xp.zeros(size, np.int64)
+    xp.add.at(counts, rows, 1)
+    return counts
+
+
+# -- rows ----------------------------------------------------------------------------------------
+
+
+def broadcast_to(x: Array, shape: tuple[int, ...]) -> Array:
+    return xp.broadcast_to(x, shape)
+
+
+def twice_product(g: Array, x: Array) -> Array:
+    product = g * x
+    product += product
+    return product
+
+
+def max_from(x: Array, axis: tuple[int, ...], start: float) -> Array:
+    """CuPy's `max` takes no number to start from, and refuses to choose from nothing."""
+    if not x.size:
+        shape = [1 if a in axis else n for a, n in enumerate(x.shape)]
+        return xp.full(shape, start, x.dtype)
+    top = xp.max(x, axis=axis, keepdims=True)
+    return top if start == -math.inf else xp.maximum(top, start)
+
+
+def row_squares(x: Array) -> Array:
+    return xp.sum(x * x, axis=1)
+
+
+def take_rows(table: Array, rows: Array, lead: int = 1) -> Array:
+    if lead > 1 and not table.flags.c_contiguous:  # `reshape` would copy all of it
+        places = []
+        for n in table.shape[lead - 1 : 0 : -1]:
+            places.append(rows % n)
+            rows = rows // n
+        return table[(rows, *reversed(places))]
+    if lead > 1:
+        table = table.reshape((math.prod(table.shape[:lead]), *table.shape[lead:]))
+    return xp.take(table, rows, axis=0)
+
+
+def put_rows(table: Array, rows: Any, values: Array) -> None:
+    """Which of two values for one row stays is undefined in CuPy: they are equal, if there are."""
+    table[rows] = values
+
+
+def sum_duplicates(rows: Array, values: Array) -> tuple[Array, Array]:
+    """Waits once, for the number of different rows; what `plan_update` does waits for nothing."""
+    order, rows, first, run = _runs(rows)
+    starts = xp.flatnonzero(first)
+    if len(starts) == len(rows):
+        return rows, xp.take(values, order, axis=0)
+    return rows[starts], scatter_rows(run, xp.take(values, order, axis=0), len(starts))
+
+
+def _runs(rows: Array) -> tuple[Array, Array, Array, Array]:
+    """(places in ascending order of row, the rows so, where each begins, the number of its run)."""
+    order = xp.argsort(rows)  # stable, always
+    rows = xp.take(rows, order)
+    first = xp.ones(len(rows), bool)
+    first[1:] = rows[1:] != rows[:-1]
+    return order, rows, first, xp.cumsum(first, dtype=np.int64) - 1
+
+
+def scatter_rows(rows: Array, values: Array, size: int) -> Array:
+    """By atomic additions: not `add.reduceat`, which takes differences of one long running sum."""
+    wide = values.dtype
+    if wide not in _ADDABLE:
+        wide = np.dtype(np.float32 if wide.kind == "f" else np.int64)
+    table = xp.zeros((size, *values.shape[1:]), wide)
+    xp.add.at(table, rows, values.astype(wide, copy=False))
+    return table.astype(values.dtype, copy=False)
+
+
+def scatter_add_rows(table: Array, rows: Array, values: Array) -> Array:
+    if table.dtype in _ADDABLE:
+        xp.add.at(table, rows, values)
+    else:
+        table += scatter_rows(rows, values, len(table))
+    return table
+
+
+def max_rows(rows: Array, values: Array, size: int) -> Array:
+    """Atomic maxima let NaN pass unseen: it is counted apart."""
+    if values.dtype.kind != "f":
+        wide = values.astype(np.int64)
+        table = xp.full((size, *values.shape[1:]), np.iinfo(values.dtype).min, np.int64)
+        xp.maximum.at(table, rows, wide)
+        return table.astype(values.dtype)
+    wide = values.astype(np.promote_types(values.dtype, np.float32), copy=False)
+    lost = xp.isnan(wide)
+    table = xp.full((size, *values.shape[1:]), -math.inf, wide.dtype)
+    xp.maximum.at(table, rows, xp.where(lost, -math.inf, wide))
+    none = scatter_rows(rows, lost.astype(np.int32), size) == 0
+    return xp.where(none, table, math.nan).astype(values.dtype, copy=False)
+
+
+# -- updates -------------------------------------------------------------------------------------
+
+
+def update_rows(
+    formula: Formula,
+    rows: Any,
+    g: Array,
+    table: Array,
+    slots: list[Array],
+    hyper: dict[str, Any],
+    places: Any = None,
+) -> list[Array]:
+    wide = np.promote_types(table.dtype, np.float32)
+    places = rows if places is None else places
+    p, *state = _rows_at(table, rows), *(_rows_at(slot, places) for slot in slots)
+    new = formula(p.astype(wide, copy=False), g.astype(wide, copy=False), *state, **hyper)
+    lead = table.ndim - g.ndim + 1  # axes that address a row
+    return checked(formula, new, g.shape[:1], [a.shape[lead:] for a in (table, *slots)])
+
+
+def _rows_at(table: Array, index: Any) -> Array:
+    return xp.take(table, index, axis=0) if type(index) is ndarray else table[index]
+
+
+def plan_update(
+    formula: Formula,
+    rows: Any,
+    values: Array,
+    table: Array,
+    slots: list[Array],
+    hyper: dict[str, Any],
+    places: Any = None,
+) -> Callable[[], None]:
+    """Each place of a repeated row gets the row's sum, and all of them write the same numbers.
+
+    So nobody has to know how many different rows there are, which would be to wait for the device.
+    """
+    at = rows
+    if rows is not ...:
+        order, rows, _, run = _runs(rows)
+        sums = scatter_rows(run, xp.take(values, order, axis=0), len(rows))
+        values = xp.take(sums, run, axis=0)
+        at = rows if places is None else xp.take(places, order)
+    new = update_rows(formula, rows, values, table, slots, hyper, at)
+
+    def write() -> None:
+        put_rows(table, rows, new[0])
+        for slot, block in zip(slots, new[1:], strict=True):
+            put_rows(slot, at, block)
+
+    return write
+
+
+def embedding_bag(table: Array, rows: Array, starts: Array, weights: Array | None = None) -> Array:
+    taken = take_rows(table, rows)
+    if weights is not None:
+        wide = np.promote_types(taken.dtype, np.float32)
+        taken = taken.astype(wide) * weights.reshape((-1, *(1,) * (taken.ndim - 1)))
+    bags = xp.searchsorted(starts[1:], xp.arange(len(rows)), side="right")
+    return scatter_rows(bags, taken, len(starts) - 1).astype(table.dtype, copy=False)
