@@ -590,7 +590,8 @@ def tensor(array: Any, *, device: str | None = None) -> Tensor:
 def parameter(array: Any, *, name: str | None = None, device: str | None = None) -> Tensor:
     """A trainable leaf holding a copy of `array`, with its float dtype.
 
-    `device` is "cpu" or "cuda"; without it the copy is where `array` is. Raises DtypeError for integers and complex numbers: those have no gradient here.
+    `device` is "cpu" or "cuda"; without it the copy is where `array` is. Raises DtypeError for
+    integers and complex numbers: those have no gradient here.
 
     >>> W = parameter(np.zeros((1000, 8), np.float32), name="table")
     >>> W.requires_grad, W.dtype

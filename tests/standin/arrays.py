@@ -179,7 +179,9 @@ class ndarray:
     def __array__(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise TypeError("Implicit conversion to a NumPy array is not allowed: use .get()")
 
-    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> NoReturn:
+    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        if function is np.where:  # what formulas of optimizers select with: no ufunc does
+            return compute(function, *args, **kwargs)
         raise TypeError(f"np.{function.__name__} of an array on the device")
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:

@@ -63,6 +63,7 @@ FUNCTIONS = {
     "bincount": ("x", "weights", "minlength"),
     "count_nonzero": ("a", "axis"),
     "ravel": ("a", "order"),
+    "round": ("a", "decimals", "out"),
     "einsum": ("operands", "kwargs"),
     "pad": ("array", "pad_width", "mode", "kwargs"),
     "linalg.cholesky": ("a",),
@@ -82,7 +83,7 @@ UFUNCS = tuple(
     """
     absolute add arccos arccosh arcsin arcsinh arctan arctan2 arctanh bitwise_and bitwise_or
     bitwise_xor cbrt ceil copysign cos cosh divide equal exp exp2 expm1 fabs floor floor_divide fmax
-    fmin frexp greater greater_equal heaviside hypot invert isfinite isinf isnan ldexp left_shift
+    fmin fmod frexp greater greater_equal heaviside hypot invert isfinite isinf isnan ldexp left_shift
     less less_equal log log10 log1p log2 logaddexp logical_and logical_not logical_or logical_xor
     matmul maximum minimum multiply negative nextafter not_equal positive power reciprocal remainder
     right_shift rint sign signbit sin sinh sqrt square subtract tan tanh trunc
@@ -100,6 +101,7 @@ METHODS = {
     "cumprod": ("axis", "dtype", "out"),
     "cumsum": ("axis", "dtype", "out"),
     "diagonal": ("offset", "axis1", "axis2"),
+    "dot": ("b", "out"),
     "max": ("axis", "out", "keepdims"),
     "mean": ("axis", "dtype", "out", "keepdims"),
     "min": ("axis", "out", "keepdims"),

@@ -167,6 +167,18 @@ def as_array(op: str, x: Any, kinds: str = ANY) -> Array:
     return np.asarray(x) if type(x) in _SCALARS else x
 
 
+def as_array_beside(op: str, x: Any, like: Array) -> Array:
+    """`x` as an array where `like` is: a list or a number is put there, an array has to be there.
+
+    Raises DeviceError for an array on another device.
+    """
+    array = as_array(op, x)
+    if array is not x and type(array) is np.ndarray:
+        return xp_of(like).asarray(array)
+    refuse_mixed(op, (like, array))
+    return array
+
+
 def as_arrays(op: str, given: Sequence[Any]) -> list[Array]:
     """The same for several; Python's numbers take the dtype of the others, as in arithmetic."""
     data = [as_operand(op, x, ANY) for x in given]

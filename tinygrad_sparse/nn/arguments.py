@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from tinygrad_sparse import ops
-from tinygrad_sparse.backend import as_array, describe
-from tinygrad_sparse.errors import ArgumentError, RowIndexError, ShapeError, explain
+from tinygrad_sparse.backend import as_array, as_array_beside, as_ours, describe
+from tinygrad_sparse.errors import ArgumentError, DtypeError, RowIndexError, ShapeError, explain
 from tinygrad_sparse.shapes import broadcasts
 from tinygrad_sparse.tensor import Tensor, unwrap
 
@@ -25,7 +25,8 @@ def together(op: str, *given: Any) -> list[Any]:
     Labels come as integers and targets as float64, and neither should make a float32 loss float64.
     Where no Tensor is given, the first argument's dtype counts.
     """
-    arrays = [as_array(op, x) for x in given]
+    first = next((x for x in given if type(x) is Tensor), None)
+    arrays = [as_array(op, x) if first is None else as_array_beside(op, x, first) for x in given]
     floats = [x.dtype for x in arrays if type(x) is Tensor and x.dtype.kind == "f"]
     dtype = np.result_type(*floats or [arrays[0].dtype])
     if dtype.kind in "iub":
@@ -61,8 +62,8 @@ def refuse_negative(
     ``{id}`` is the id.
     """
     try:
-        array = np.asarray(unwrap(ids))
-    except ValueError:  # ragged: refused where it is looked up
+        array = as_ours(op, unwrap(ids))
+    except DtypeError:  # ragged: refused where it is looked up
         return
     if array.dtype.kind != "i" or not array.size or array.min() >= 0:
         return

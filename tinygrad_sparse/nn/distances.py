@@ -62,7 +62,7 @@ def _unit(x: Any, axis: int) -> Any:
     """
     data = unwrap(x)
     xp = adapter_of(data).xp
-    largest = xp.max(xp.abs(data), axis=axis, keepdims=True, initial=0.0)
+    largest = adapter_of(data).max_from(xp.abs(data), (axis % data.ndim,), 0.0)
     zero = largest == 0
     y = x / xp.where(zero, 1.0, largest).astype(data.dtype, copy=False)
     square = ops.where(zero, 1.0, ops.sum(y * y, axis, True))

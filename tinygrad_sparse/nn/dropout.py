@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tinygrad_sparse import ops
-from tinygrad_sparse.backend import as_array
+from tinygrad_sparse.backend import as_array, xp_of
 from tinygrad_sparse.errors import ArgumentError, explain
 
 from .module import Module
@@ -34,7 +34,7 @@ def dropout(x: Any, p: float, rng: np.random.Generator) -> Any:
         raise ArgumentError(explain("dropout", "a random generator", repr(rng), hint))
     if p == 0:
         return x
-    kept = rng.random(x.shape, dtype=np.float32) >= p
+    kept = xp_of(x).asarray(rng.random(x.shape, dtype=np.float32) >= p)
     return ops.where(kept, x * (1.0 / (1.0 - p)) if p < 1 else x, 0.0)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tinygrad_sparse import ops
-from tinygrad_sparse.backend import Array, row_ids
+from tinygrad_sparse.backend import Array, adapter_of, row_ids, xp_of
 from tinygrad_sparse.errors import ArgumentError, explain
 from tinygrad_sparse.ops.bag import MODES, _bags
 from tinygrad_sparse.primitive import primitive
@@ -134,5 +134,6 @@ def _table(
 def _inverse_counts(ids: Any, table: Tensor) -> Array:
     """1 / (how often each id occurs among them all)."""
     ids = row_ids("embedding", unwrap(ids), table.shape[0])
-    _, where, counts = np.unique(ids, return_inverse=True, return_counts=True)
-    return (1.0 / counts[where.reshape(ids.shape)]).astype(table.dtype)
+    _, where, counts = xp_of(ids).unique(ids, return_inverse=True, return_counts=True)
+    share = (1.0 / counts[where.reshape(ids.shape)]).astype(table.dtype)
+    return adapter_of(table).beside(table, share)

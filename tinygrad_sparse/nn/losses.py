@@ -11,7 +11,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tinygrad_sparse import ops
-from tinygrad_sparse.backend import Array, as_array, describe, row_ids
+from tinygrad_sparse.backend import (
+    Array,
+    adapter_of,
+    as_array,
+    as_array_beside,
+    describe,
+    row_ids,
+    xp_of,
+)
 from tinygrad_sparse.errors import ArgumentError, ShapeError, explain
 from tinygrad_sparse.primitive import primitive
 from tinygrad_sparse.rules import rowwise
@@ -115,19 +123,26 @@ def _chosen(op: str, scores: Any, targets: Any, weight: Any, ignore: int | None)
     if ignore is not None:
         ids = as_array(op, ids)
         kept = ids != ignore
-        ids = np.where(kept, ids, 0)
+        ids = xp_of(ids).where(kept, ids, 0)
     context = f", scores {tuple(scores.shape)}"
     refuse_negative(op, ids, classes, context, "ignore_index={id} leaves such targets out")
     ids = row_ids(op, ids, classes, context)
     if ids.shape != tuple(batch):
         raise ShapeError(explain(op, f"targets {tuple(batch)}", f"{ids.shape}"))
     if weight is None:
-        return _Chosen(ids, None, kept, None if kept is None else float(kept.sum()))
-    weight = np.asarray(unwrap(weight), scores.dtype)
+        total = None if kept is None else float(kept.sum())
+        return _Chosen(_beside(scores, ids), None, _beside(scores, kept), total)
+    weight = unwrap(as_array_beside(op, weight, scores)).astype(scores.dtype, copy=False)
+    ids, kept = _beside(scores, ids), _beside(scores, kept)
     if weight.shape != (classes,):
         raise ShapeError(explain(op, f"weight ({classes},)", f"{weight.shape}"))
     each = weight[ids].astype(np.float64)
     return _Chosen(ids, weight, kept, float(each.sum() if kept is None else each[kept].sum()))
+
+
+def _beside(scores: Any, x: Any) -> Any:
+    """Ids, and what was made of them, where the scores are."""
+    return None if x is None else adapter_of(scores).beside(scores, x)
 
 
 def _losses(log_probs: Any, chosen: _Chosen) -> Any:

@@ -48,7 +48,7 @@ def sampled_softmax(
     )
     false = ops.where(others == ids[:, None], -np.inf, false)
     logits = ops.concatenate([ops.expand_dims(true, -1), false], -1)
-    return cross_entropy(logits, np.zeros_like(ids), reduction)
+    return cross_entropy(logits, ids * 0, reduction)
 
 
 def nce(
@@ -94,8 +94,8 @@ def _scores(
     hint = "leave the rows without a target out: hidden[kept], targets[kept]"
     refuse_negative(op, targets, classes, context, hint)
     refuse_negative(op, negatives, classes, context)
-    ids = row_ids(op, unwrap(targets), classes, context)
-    others = row_ids(op, unwrap(negatives), classes, context)
+    ids = row_ids(op, unwrap(targets), classes, context, table)
+    others = row_ids(op, unwrap(negatives), classes, context, table)
     if ids.shape != (rows,) or others.shape[:-1] not in ((), (rows,)) or not others.ndim:
         expected = f"targets ({rows},) and negatives (S,) or ({rows}, S)"
         raise ShapeError(explain(op, expected, f"{ids.shape} and {others.shape}"))

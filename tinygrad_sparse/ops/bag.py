@@ -11,6 +11,7 @@ from tinygrad_sparse.backend import (
     Array,
     adapter_of,
     as_array,
+    as_array_beside,
     as_host_array,
     as_ours,
     describe,
@@ -84,7 +85,7 @@ def embedding_bag(
     flat, bags, count = _bags(op, ids, offsets)
     flat = row_ids(op, flat, table.shape[0], f", table {tuple(table.shape)}")
     if weights is not None:
-        weights = _weights(op, weights, ids, flat.size)
+        weights = as_array_beside(op, _weights(op, weights, ids, flat.size), table)
     if padding_idx is not None:
         padding = int(row_ids("padding_idx", padding_idx, table.shape[0]))
         kept = xp_of(flat).flatnonzero(flat != padding)

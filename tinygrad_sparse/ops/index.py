@@ -17,6 +17,7 @@ from tinygrad_sparse.backend import (
     adapter_of,
     are_row_ids,
     as_array,
+    as_array_beside,
     as_ours,
     describe,
     refuse_mixed,
@@ -239,10 +240,14 @@ def _index_add(xp: Any, x: Array, values: Array, ids: Array, *, lead: int) -> Ar
     return out
 
 
+def _cleared(g: Any, out: Any, x: Any, values: Any, ids: Array, *, lead: int) -> Any:
+    return _index_set(g, xp_of(g).zeros((), g.dtype), ids, lead=lead)
+
+
 @primitive(
     rows=reindexed(_kept_rows, _placed_rows, None),
     vjp=(
-        lambda g, out, x, values, ids, *, lead: _index_set(g, 0.0, ids, lead=lead),
+        _cleared,
         _placed_vjp,
         None,
     ),
@@ -255,10 +260,8 @@ def _index_set(xp: Any, x: Array, values: Array, ids: Array, *, lead: int) -> Ar
 
 def _placed(op: str, f: Any, x: Any, index: Any, values: Any, once: bool) -> Any:
     """Call f with x, the index as flat ids, and a row of values for each of them."""
-    x, values = as_array(op, x), as_array(op, values)
-    if not values.shape and type(values) is np.ndarray:
-        values = xp_of(x).asarray(values)  # a number is on no device
-    refuse_mixed(op, (x, values))
+    x = as_array(op, x)
+    values = as_array_beside(op, values, x)
     if not np.can_cast(values.dtype, x.dtype, "same_kind"):
         got = f"{describe(values)} for {describe(x)}"
         raise DtypeError(explain(op, "values that fit the array's dtype", got))

@@ -13,7 +13,6 @@ from tinygrad_sparse.errors import ShapeError, explain
 from tinygrad_sparse.primitive import composite, primitive
 from tinygrad_sparse.rules import elementwise, roles
 from tinygrad_sparse.shapes import Shape
-from tinygrad_sparse.tensor import unwrap
 
 from .axes import canonical_axes
 from .einsum import _einsum
@@ -84,6 +83,10 @@ def matmul(xp: Any, x: Array, w: Array) -> Array:
 # -- products made of others ---------------------------------------------------------------------
 
 
+def _has_axes(op: str, x: Any) -> bool:
+    return bool(as_array(op, x).shape)
+
+
 @composite(methods=("dot",))
 def dot(x: Any, y: Any) -> Any:
     """x @ y for vectors and matrices; x · y if one is a number.
@@ -91,7 +94,7 @@ def dot(x: Any, y: Any) -> Any:
     In general the sum over the last axis of x and the last but one of y, (\\*n, k) and
     (\\*m, k, c) -> (\\*n, \\*m, c), which is not what matmul does with a stack.
     """
-    if not np.ndim(unwrap(x)) or not np.ndim(unwrap(y)):
+    if not _has_axes("dot", x) or not _has_axes("dot", y):
         return multiply(x, y)
     x, y = as_array("dot", x), as_array("dot", y)
     return x @ y if len(y.shape) <= 2 else tensordot(x, y, (-1, -2))
@@ -99,7 +102,7 @@ def dot(x: Any, y: Any) -> Any:
 
 def inner(x: Any, y: Any) -> Any:
     """The sum of products over the last axis of both: (\\*n, k) and (\\*m, k) -> (\\*n, \\*m)."""
-    if not np.ndim(unwrap(x)) or not np.ndim(unwrap(y)):
+    if not _has_axes("inner", x) or not _has_axes("inner", y):
         return multiply(x, y)
     return tensordot(x, y, (-1, -1))
 

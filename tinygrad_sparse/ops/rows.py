@@ -71,11 +71,11 @@ def take(x: Any, ids: Any, axis: int | None = 0) -> Any:
     array([3., 1.])
     """
     table = x._array() if type(x) is Tensor else x
-    shape = table.shape if type(table) is np.ndarray else np.shape(as_array("take", x))
+    shape = table.shape if hasattr(table, "shape") else np.shape(table)
     if axis == 0 and shape and are_row_ids(ids, shape[0]):  # the short way of most lookups
         own = ids.copy()
         if type(table) is not np.ndarray:
-            own = adapter_of(table).beside(table, own)
+            own = adapter_of(as_array("take", table)).beside(table, own)
         return _take(ready(x, own), own)
     x = as_array("take", x)
     if axis is None:
