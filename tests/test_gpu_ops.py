@@ -6,6 +6,8 @@ differently. See `standin` for what it cannot show.
 
 import math
 import zlib
+from dataclasses import replace
+from types import FunctionType
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from cases import CASES
 import tinygrad_sparse as ts
 from tinygrad_sparse import ops
 from tinygrad_sparse.errors import DeviceError
+from tinygrad_sparse.nn.soft_tree import SparseRows
 from tinygrad_sparse.slices import IndexedSlices, densify, is_sparse
 from tinygrad_sparse.tensor import unwrap
 from tinygrad_sparse.testing.laws import ROW_SETS
@@ -28,29 +31,39 @@ def host(x):
     return x.get() if type(x).__module__ == "cupy" else np.asarray(x)
 
 
-def arguments(case, arrays, device, held=False):
-    """Parameters, and integers and masks as they come, or on the device.
+def moved(x, device):
+    """What a case has beside parameters, on the device: arrays, rows by their values."""
+    if isinstance(x, SparseRows):
+        return x._replace(values=moved(x.values, device))
+    return ts.tensor(x, device=device)._data if isinstance(x, np.ndarray) else x
 
-    Row ids may be on the host: they are uploaded. Other data has to be where the parameters are,
-    so the constants that a case's function closes over are moved too.
+
+def with_all_on(case, device):
+    """The case with the arrays that its function and its static arguments hold on the device."""
+    f, static = case.function, {k: moved(v, device) for k, v in case.static.items()}
+    if f.__name__ == "<lambda>":
+        names = {n: moved(f.__globals__[n], device) for n in f.__code__.co_names if n.isupper()}
+        f = FunctionType(f.__code__, {**f.__globals__, **names}, closure=f.__closure__)
+    return replace(case, function=f, static=static)
+
+
+def run(case, arrays, device, densify="allow"):
+    """The tape, the parameters and the result.
+
+    Row ids are on the host: they are uploaded. Where a case has other data there, which is an
+    error, all that it has is moved.
     """
     leaves = {
         k: ts.parameter(a, device=device) for k, a in enumerate(arrays) if a.dtype.kind == "f"
     }
-    rest = [ts.tensor(a, device=device) if held else a for a in arrays]
-    return leaves, [leaves.get(k, a) for k, a in enumerate(rest)]
-
-
-def run(case, arrays, device, densify="allow"):
-    """The tape, the parameters and the result; `DeviceError` says what the host may not give."""
-    for held in (False, True):
-        leaves, given = arguments(case, arrays, device, held)
+    for again in (False, True):
         with ts.Tape(densify, persistent=True) as tape:
             try:
-                return tape, leaves, case(*given)
+                return tape, leaves, case(*[leaves.get(k, a) for k, a in enumerate(arrays)])
             except DeviceError:
-                if held:
-                    pytest.skip("it computes with an array that its function holds, on the host")
+                if again:
+                    raise
+        case, arrays = with_all_on(case, device), [moved(a, device) for a in arrays]
     raise AssertionError
 
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tinygrad_sparse import ops
-from tinygrad_sparse.backend import Array, adapter_of, describe
+from tinygrad_sparse.backend import Array, adapter_of, describe, xp_of
 from tinygrad_sparse.errors import ArgumentError, ShapeError, explain
 from tinygrad_sparse.primitive import primitive
 from tinygrad_sparse.rules import rowwise
@@ -158,7 +158,8 @@ class SoftTree(Module):
         self.beta = parameter(beta, name="tree.beta") if learn_temperature else beta
 
     def __call__(self, x: Any) -> Tensor:
-        return log_arrivals(gate_logits(x, self.weight, self.bias, self.beta))
+        beta = self.beta if type(self.beta) is Tensor else xp_of(self.weight).asarray(self.beta)
+        return log_arrivals(gate_logits(x, self.weight, self.bias, beta))
 
 
 def log_likelihood(log_leaves: Any, log_q: Any) -> Any:
@@ -226,11 +227,11 @@ class PathPenalty:
         memory = 1.0 - 0.5**depths  # none at the root: its window is the present batch
         self.log_memory = np.log(memory, where=memory > 0, out=np.full(len(memory), -math.inf))
         self.window = window
-        self.past: np.ndarray | None = None  # (2, N): log sums of what went left and right
+        self.past: Array | None = None  # (2, N): log sums of what went left and right
 
     def __call__(self, log_nodes: Any, log_weights: Any = None) -> Any:
         """The penalty of a batch: log_nodes (B, 2N + 1), log sample weights (B,) -> scalar."""
-        charge = self.charge.astype(log_nodes.dtype)
+        charge = xp_of(log_nodes).asarray(self.charge.astype(log_nodes.dtype))
         if log_weights is not None:
             log_nodes = log_nodes + log_weights[:, None]
         children = ops.logsumexp(log_nodes, 0, True)[:, 1:]  # both of gate 0, both of gate 1, ...
@@ -243,7 +244,7 @@ class PathPenalty:
     def _with_past(self, sides: Any) -> Any:
         """log(e^sides + memory · e^past), which is the past of the next batch."""
         if self.past is not None:
-            past = (self.past + self.log_memory).astype(sides.dtype)
+            past = (self.past + xp_of(sides).asarray(self.log_memory)).astype(sides.dtype)
             sides = ops.logsumexp(ops.stack([sides, past]), 0)
-        self.past = np.array(adapter_of(unwrap(sides)).to_host(unwrap(sides)))
+        self.past = adapter_of(unwrap(sides)).copy(unwrap(sides))
         return sides

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tinygrad_sparse.backend import Array, adapter_of, as_array
+from tinygrad_sparse.backend import Array, adapter_of, as_array, as_array_beside
 from tinygrad_sparse.errors import ShapeError, explain
 from tinygrad_sparse.primitive import composite, primitive
 from tinygrad_sparse.rules import Kink, elementwise, fixed_axes, rowwise
@@ -57,7 +57,8 @@ def _masked(op: str, x: Any, mask: Any) -> Any:
     """x with -inf where the mask is false."""
     if mask is None:
         return x
-    x, mask = as_array(op, x), as_array(op, mask)
+    x = as_array(op, x)
+    mask = as_array_beside(op, mask, x)
     if not broadcasts(mask.shape, x.shape):
         wanted = f"a mask that broadcasts to {tuple(x.shape)}"
         raise ShapeError(explain(op, wanted, f"where {tuple(mask.shape)}"))
