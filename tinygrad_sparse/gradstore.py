@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from tinygrad_sparse.backend import adapter_of, describe
+from tinygrad_sparse.backend import describe
 from tinygrad_sparse.errors import (
     ArgumentError,
     DtypeError,
@@ -159,7 +159,7 @@ class GradStore:
         if type(values) is Tensor:
             values._refuse_to_leave("GradStore.norm")
             values = unwrap(values)
-        return adapter_of(values).to_host(values).astype(np.float64).ravel()
+        return values.astype(np.float64).ravel()
 
     def __repr__(self) -> str:
         shown = ", ".join(

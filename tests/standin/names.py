@@ -84,7 +84,8 @@ UFUNCS = tuple(
     absolute add arccos arccosh arcsin arcsinh arctan arctan2 arctanh bitwise_and bitwise_or
     bitwise_xor cbrt ceil copysign cos cosh divide equal exp exp2 expm1 fabs floor floor_divide fmax
     fmin fmod frexp greater greater_equal heaviside hypot invert isfinite isinf isnan ldexp
-    left_shift less less_equal log log10 log1p log2 logaddexp logical_and logical_not logical_or logical_xor
+    left_shift less less_equal log log10 log1p log2 logaddexp logical_and logical_not logical_or
+    logical_xor
     matmul maximum minimum multiply negative nextafter not_equal positive power reciprocal remainder
     right_shift rint sign signbit sin sinh sqrt square subtract tan tanh trunc
     """.split()

@@ -58,6 +58,7 @@ class Adapter(Algebra, Protocol):
     """What a library of arrays needs to have."""
 
     device: str  # the public name of where its arrays are
+    waits: bool  # whether it costs the host a wait to learn how many of something there are
 
     def to_host(self, x: Array, /) -> Any:
         """`x` where NumPy can read it. Waits for the device, if that is another one."""

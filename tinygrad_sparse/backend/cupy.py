@@ -24,7 +24,7 @@ xp: Any = cupy
 ndarray = xp.ndarray
 is_available = xp.is_available
 device = "cuda"
-records = False
+records, waits = False, True
 debug = bool(os.environ.get("TINYGRAD_SPARSE_DEBUG"))  # ids are checked at once, which waits
 UNREAD = 256  # lookups by ids on the device that are checked together, at the latest
 # What atomic additions exist for, but for float16, whose sums are kept in float32.

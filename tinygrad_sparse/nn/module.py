@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from tinygrad_sparse.backend import adapter_of
 from tinygrad_sparse.errors import ArgumentError, CheckpointError, explain
 from tinygrad_sparse.habits import HABITS
-from tinygrad_sparse.tensor import Tensor, native
+from tinygrad_sparse.tensor import Tensor, move, native
 
 
 class Module:
@@ -81,13 +82,16 @@ class Module:
         return self.train(False)
 
     def to(self, device: str) -> Module:
-        """Move every parameter to a device."""
+        """Move every parameter to a device, "cpu" or "cuda"; they stay the same parameters.
+
+        Before an optimizer is made: what it keeps is where the parameters were.
+        """
         for p in self.parameters():
-            p.to(device)
+            move(p, device)
         return self
 
     def state_dict(self) -> dict[str, np.ndarray]:
-        """A copy of every parameter by name."""
+        """A copy of every parameter by name, NumPy's whatever the device."""
         return {name: p.numpy() for name, p in self.named_parameters()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -112,7 +116,7 @@ class Module:
                     )
                 )
         for name, p in mine.items():
-            p._overwrite(arrays[name])
+            p._overwrite(adapter_of(p._array()).asarray(arrays[name]))
 
 
 def _walk(value: Any, path: str, above: tuple[Any, ...] = ()) -> Iterator[tuple[str, Any]]:

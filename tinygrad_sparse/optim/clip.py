@@ -30,10 +30,10 @@ def _checked(op: str, bound: Any) -> float:
     return float(number)
 
 
-def _check_finite(op: str, norm: Any) -> None:
-    if not np.isfinite(norm).all():
+def _check_finite(op: str, norm: float) -> None:
+    if not math.isfinite(norm):
         hint = "grads.norm() tells beforehand; skip such a step, or look for its cause"
-        raise ArgumentError(explain(op, "a finite norm", str(np.max(norm)), hint))
+        raise ArgumentError(explain(op, "a finite norm", str(norm), hint))
 
 
 def clip_grad_norm(grads: GradStore, max_norm: float, ord: float = 2) -> GradStore:
@@ -101,5 +101,6 @@ def _shortened(rows: Gradient, max_norm: float) -> Gradient:
             return rows * factors.reshape((-1, *(1,) * len(axes))).astype(rows.dtype, copy=False)
     wide = rows.astype(np.promote_types(rows.dtype, np.float32))  # a norm may be larger
     lengths = ops.vector_norm(wide, axes, True) if axes else ops.absolute(wide)
-    _check_finite("clip_grad_rows", unwrap(lengths))
+    if lengths.size:
+        _check_finite("clip_grad_rows", float(unwrap(lengths).max()))
     return rows * (max_norm / ops.maximum(lengths, max_norm)).astype(rows.dtype)

@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from copy import deepcopy
 from typing import Any, ClassVar, NoReturn
 
-import numpy as np
-
+from tinygrad_sparse.backend import Array, adapter_of
 from tinygrad_sparse.errors import (
     ArgumentError,
+    DeviceError,
     ShapeError,
     TapeError,
     explain,
@@ -201,11 +201,16 @@ class Optimizer:
 
     def _state(self, p: Tensor, settings: dict[str, Any], sparse: bool) -> State:
         rule = self._choose(settings)
-        state = self._states.get(p.id)
+        state, array = self._states.get(p.id), p._array()
         if state is None:
-            state = State(rule, p._array(), settings, sparse)
+            state = State(rule, array, settings, sparse)
             state.version = p._version
+            self._arrays.add(id(array))
             return state
+        if state.array is not array:
+            got = f"{p.name} {p.shape}, moved to {p.device!r} since"
+            hint = "make the optimizer anew, and load_state_dict what the old one's state_dict gave"
+            raise DeviceError(explain(type(self).__name__, "parameters where they were", got, hint))
         if state.rule is not rule or state.names != names_of(rule, settings):
             let_none_rest(p, state)
             state = state.under(rule, settings)
@@ -266,8 +271,8 @@ class Optimizer:
                     p._data  # noqa: B018  reading settles
                 state.settle(...)
 
-    def averages(self, p: Tensor) -> np.ndarray:
-        """The moving average of a parameter of this optimizer, under ``average=``.
+    def averages(self, p: Tensor) -> Array:
+        """The moving average of a parameter of this optimizer, under ``average=``, where p is.
 
         >>> import tinygrad_sparse as ts
         >>> W = ts.parameter(np.zeros(3))
@@ -284,7 +289,7 @@ class Optimizer:
         with moving_rows:
             self.flush()
             state = self._states.get(p.id)
-            return p.numpy() if state is None else np.array(state.average())
+            return adapter_of(p._data).copy(p._data if state is None else state.average())
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
@@ -293,7 +298,7 @@ class Optimizer:
         Within, whoever steps or sets them raises TapeError: it would be undone.
         """
         means = {id: self.averages(p) for id, (p, _) in self._home.items()}
-        own = {id: p.numpy() for id, (p, _) in self._home.items()}
+        own = {id: adapter_of(p._data).copy(p._data) for id, (p, _) in self._home.items()}
         synced = [i for i, s in self._states.items() if s.version == self._home[i][0]._version]
         name = type(self).__name__
         shown = [_Shown(name, f"{p.name} {p.shape}") for p, _ in self._home.values()]

@@ -61,7 +61,7 @@ def _saved(s: State, settings: dict[str, Any]) -> dict[str, Any]:
         "slots": s.saved(),
         "rows": None if s.index is None else s.ids[: s.used].copy(),
         "leads": s.lead,
-        "counts": s.counts[: s.taken()].copy() if s.counts is not None and by_row else None,
+        "counts": s.saved_counts() if by_row else None,
         "memory": dict(s.memory),
     }
 

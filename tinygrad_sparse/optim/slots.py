@@ -52,6 +52,7 @@ class Slots:
         self._set_lead(min(1, array.ndim))
         full = sum(self._slot_bytes(name) for name in self.names)
         compact = sparse and full > COMPACT and full > 16 * len(self.flat)
+        compact = compact and not adapter_of(array).waits  # for how many rows are new, each step
         if compact:
             self.index = self.xp.zeros(len(self.flat), np.int32)
         self.slots = [self._new_slot(name, 0 if compact else len(self.flat)) for name in self.names]
@@ -187,7 +188,7 @@ class Slots:
         rows = self.flat if self.index is None else self.flat[self.ids[: self.used]]
         with np.errstate(over="ignore"):
             changed = mine.astype(rows.dtype) != rows
-        mine[changed] = rows[changed]
+        mine[...] = self.xp.where(changed, rows, mine)
 
     def write(self, places: Any, rows: Any, new: list[Array]) -> None:
         """Commit what `new_rows` gave."""
@@ -206,7 +207,8 @@ class Slots:
     ) -> None:
         """Take over saved slots, then the rows they are of and the counts where there are any."""
         self.steps, self.memory = steps, memory
-        slots, rest = arrays[: len(self.names)], list(arrays[len(self.names) :])
+        arrays = [self.xp.asarray(a) for a in arrays]
+        slots, rest = arrays[: len(self.names)], arrays[len(self.names) :]
         if compact:
             ids = rest.pop(0)
             places = self.places(ids)
@@ -220,6 +222,12 @@ class Slots:
             )
             self.counts[places] = rest.pop(0)
 
+    def saved_counts(self) -> np.ndarray | None:
+        """A copy of the counts by row for a state_dict, if there are any."""
+        if self.counts is None:
+            return None
+        return np.array(adapter_of(self.array).to_host(self.counts[: self.taken()]))
+
     def saved_shape(self, name: str, rows: int) -> tuple[int, ...]:
         """A slot's shape in a state_dict: the parameter's, unless it holds rows or is per row."""
         if self.index is None and name not in self.rule.per_row:
@@ -227,10 +235,10 @@ class Slots:
         return (rows, *self._row(name))
 
     def saved(self) -> list[Array]:
-        """Copies of the slots for a state_dict."""
-        n = self.taken()
+        """Copies of the slots for a state_dict, NumPy's whatever the device."""
+        n, to_host = self.taken(), adapter_of(self.array).to_host
         return [
-            slot[:n].reshape(self.saved_shape(name, n)).copy()
+            np.array(to_host(slot[:n].reshape(self.saved_shape(name, n))))
             for name, slot in zip(self.names, self.slots, strict=True)
         ]
 

@@ -86,7 +86,7 @@ class State(Slots):
     def _flat_rows(self, rows: Any) -> Array:
         """Rows of the first axis as rows of `flat`."""
         if isinstance(rows, slice):
-            rows = np.arange(*rows.indices(self.array.shape[0]))
+            rows = self.xp.arange(*rows.indices(self.array.shape[0]))
         return blocks(rows.reshape(-1), len(self.flat) // max(1, self.array.shape[0]))
 
     def before_change(self, rows: Any) -> None:
@@ -101,7 +101,7 @@ class State(Slots):
                 self.grow_full()
                 places = rows
             else:
-                places = self.places(np.unique(self._flat_rows(rows)))
+                places = self.places(self.xp.unique(self._flat_rows(rows)))
             if self.stamps is not None and self.history is not None:
                 self.stamps[places] = self.history.now
 
@@ -114,7 +114,7 @@ class State(Slots):
             places = self.index[rows] - 1
             known = places >= 0
             if self.drift and not known.all():
-                self.places(np.unique(rows[~known]))
+                self.places(self.xp.unique(rows[~known]))
                 places = rows if self.index is None else self.index[rows] - 1
             elif not self.drift:
                 rows, places = rows[known], places[known]
@@ -123,13 +123,15 @@ class State(Slots):
         late = last < self.history.now
         if not self.drift:
             late &= last > 0
-        rows, places, last = rows[late], places[late], last[late]
-        if not len(rows):
+        flatnonzero = self.xp.flatnonzero
+        here = flatnonzero(late)
+        if not len(here):
             return
+        rows, places, last = rows[here], places[here], last[here]
         # Each row once: all write their mark, one mark stays.
-        marks = -np.arange(1, len(rows) + 1, dtype=np.int32)
+        marks = -self.xp.arange(1, len(rows) + 1, dtype=np.int32)
         self.stamps[places] = marks
-        once = self.stamps[places] == marks
+        once = flatnonzero(self.stamps[places] == marks)
         rows, places, last = rows[once], places[once], last[once]
         self.stamps[places] = last
         self._catch_up(rows, places, last)
@@ -142,11 +144,12 @@ class State(Slots):
             self._catch_up(self.ids[late], late, self.stamps[late])
         if self.index is None or self.drift:
             for start in range(0, len(self.flat), CHUNK):
-                rows = np.arange(start, min(start + CHUNK, len(self.flat)))
+                rows = self.xp.arange(start, min(start + CHUNK, len(self.flat)))
                 if self.index is None:
                     last = self.stamps[rows]
                     late = last < history.now if self.drift else (last < history.now) & (last > 0)
-                    self._catch_up(rows[late], rows[late], last[late])
+                    here = self.xp.flatnonzero(late)
+                    self._catch_up(rows[here], rows[here], last[here])
                 else:  # rows without slots: only their decay
                     rows = rows[self.index[rows] == 0]
                     self._catch_up(rows, None, np.zeros(len(rows), np.int32))
@@ -159,9 +162,11 @@ class State(Slots):
         if not len(rows):
             return
         assert history is not None and self.stamps is not None
-        put = adapter_of(self.array).put_rows
+        adapter = adapter_of(self.array)
+        put, to_host = adapter.put_rows, adapter.to_host  # closed forms are computed on the host
         master = "master" in self.names
         each = max(1, BLOCK // max(1, math.prod(self.flat.shape[1:]) * self.wide.itemsize))
+        last = to_host(last)
         steps = np.where(last > 0, last, self.base).astype(np.int64)
         factors = history.factors(steps)
         for start in range(0, len(rows), each):
@@ -171,13 +176,15 @@ class State(Slots):
                 slots = [self._new_slot(name, len(mine)) for name in self.names]
             else:
                 slots = [self._take(slot, at) for slot in self.slots]
-            p = slots.pop() if master else self._take(self.flat, mine).astype(self.wide, copy=False)
+            slots = [to_host(slot) for slot in slots]
+            p = slots.pop() if master else to_host(self._take(self.flat, mine))
+            p = p.astype(self.wide, copy=False)
             p, slots = history.rest.apply(factors[:, part], p, slots, steps[part], history)
             if self.moving:
-                put(self.flat, mine, p)
+                put(self.flat, mine, adapter.asarray(p))
             if at is not None:
                 for slot, values in zip(self.slots, [*slots, p] if master else slots, strict=True):
-                    put(slot, at, values)
+                    put(slot, at, adapter.asarray(values))
                 self.stamps[at] = history.now
 
     def outgrown(self) -> bool:

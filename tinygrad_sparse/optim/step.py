@@ -157,7 +157,7 @@ def _check_shapes(state: State, g: Any, new: list[Any]) -> None:
     row = state.flat.shape[1:]
     shapes = [(len(g), *row)]
     shapes += [(len(g), *state._row(slot)) for slot in state.names]
-    got = [np.shape(a) for a in new]
+    got = [tuple(getattr(a, "shape", ())) for a in new]
     if got != shapes:
         raise ShapeError(explain(name, f"{wanted} results, {shapes}", f"{got}"))
 
