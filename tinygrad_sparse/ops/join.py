@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tinygrad_sparse.backend import Array, adapter_of, as_array, refuse_mixed, xp_of
+from tinygrad_sparse.backend import Array, adapter_of, as_array, xp_of
 from tinygrad_sparse.errors import ArgumentError, ShapeError, explain
 from tinygrad_sparse.primitive import composite, primitive
 from tinygrad_sparse.rules import ids_of, moved, places_of, reindexed
@@ -25,8 +25,6 @@ from .slicing import ALL, basic, cut
 def _concatenate_canonical(
     *arrays: Array, axis: int = 0
 ) -> tuple[tuple[Array, ...], dict[str, Any]]:
-    refuse_mixed("concatenate", arrays)
-    arrays = tuple(adapter_of(arrays[0]).asarray(a) for a in arrays) if arrays else ()
     if not arrays or any(a.ndim == 0 for a in arrays):
         got = "a 0-d array" if arrays else "none"
         raise ShapeError(explain("concatenate", "arrays with at least one axis", got))
@@ -75,8 +73,6 @@ def concatenate(arrays: Sequence[Any], axis: int | None = 0) -> Any:
 
 
 def _stack_canonical(*arrays: Array, axis: int = 0) -> tuple[tuple[Array, ...], dict[str, Any]]:
-    refuse_mixed("stack", arrays)
-    arrays = tuple(adapter_of(arrays[0]).asarray(a) for a in arrays) if arrays else ()
     if not arrays or any(a.shape != arrays[0].shape for a in arrays):
         got = ", ".join(str(a.shape) for a in arrays) or "none"
         raise ShapeError(explain("stack", "arrays of one shape", got))
