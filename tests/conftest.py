@@ -1,6 +1,8 @@
 """Makes `cases` importable, runs laws as tests, fails a test that leaves a Tape recording."""
 
 import sys
+import warnings
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,24 @@ from tinygrad_sparse import tape
 pytest_plugins = ["tinygrad_sparse.testing.pytest"]
 
 sys.path.insert(0, str(Path(__file__).parent))
+
+
+def pytest_collection_modifyitems(config, items):
+    """Tests that want a GPU are left out where there is none: counted as deselected."""
+    wanting = [item for item in items if item.get_closest_marker("gpu")]
+    if wanting and not has_gpu():
+        config.hook.pytest_deselected(items=wanting)
+        items[:] = [item for item in items if not item.get_closest_marker("gpu")]
+
+
+def has_gpu():
+    """Whether there is CuPy, the real one, and a GPU for it."""
+    if find_spec("cupy") is None:
+        return False
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import cupy
+    return cupy.is_available()
 
 
 @pytest.fixture

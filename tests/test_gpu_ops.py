@@ -95,9 +95,7 @@ def close(got, wanted, context):
     )
 
 
-@each_case
-@pytest.mark.parametrize("dtype", ["float64", "float16"])
-def test_values_and_gradients_are_those_of_numpy(case, dtype):
+def check_values_and_gradients(case, dtype):
     arrays = case.draw(dtype=dtype)
     here, mine, out = run(case, arrays, "cpu")
     there, theirs, same = run(case, arrays, "cuda")
@@ -119,8 +117,7 @@ def test_values_and_gradients_are_those_of_numpy(case, dtype):
     assert len(there.densified) == len(here.densified)
 
 
-@each_case
-def test_second_order_is_that_of_numpy(case):
+def check_second_order(case):
     arrays = case.draw()
     results = []
     for device in ("cpu", "cuda"):
@@ -144,3 +141,14 @@ def test_second_order_is_that_of_numpy(case):
         assert (got is None) == (wanted is None) and is_sparse(got) == is_sparse(wanted)
         if wanted is not None:
             close(host(got), host(wanted), f"{case}, argument {k}")
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float16"])
+@each_case
+def test_values_and_gradients_are_those_of_numpy(case, dtype):
+    check_values_and_gradients(case, dtype)
+
+
+@each_case
+def test_second_order_is_that_of_numpy(case):
+    check_second_order(case)
