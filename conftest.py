@@ -1,4 +1,4 @@
-"""Where numba is not installed, the modules that need it cannot be imported, nor collected.
+"""Where numba or CuPy is not installed, what needs it cannot be imported, nor collected.
 
 Elsewhere an import that fails is an error: a test module that cannot be imported must not pass for
 one without tests.
@@ -6,8 +6,11 @@ one without tests.
 
 from importlib.util import find_spec
 
-NEED_NUMBA = ("compiled", "elements", "formulas")
+NEEDED = {"numba": ("compiled", "elements", "formulas"), "cupy": ("cupy",)}
 
-collect_ignore = (
-    [] if find_spec("numba") else [f"tinygrad_sparse/backend/{name}.py" for name in NEED_NUMBA]
-)
+collect_ignore = [
+    f"tinygrad_sparse/backend/{name}.py"
+    for package, modules in NEEDED.items()
+    for name in modules
+    if find_spec(package) is None
+]

@@ -206,7 +206,6 @@ def test_a_step_waits_for_nothing_and_costs_the_same_every_time(gpu, name):
     ((launches, uploads, syncs),) = costs
     assert (uploads, syncs) == (1, 0)
     assert launches <= 60
-    print("LAUNCHES", name, launches)
 
 
 def word2vec_step(tables, opt, centers, contexts, negatives):
@@ -230,5 +229,4 @@ def test_a_word2vec_step_waits_for_nothing(gpu, name):
         with gpu.refuse_syncs():
             word2vec_step(tables, opt, *ids)
         costs.append((gpu.counts.launches, gpu.counts.uploads, gpu.counts.syncs))
-    print("LAUNCHES w2v", name, costs)
     assert len(set(costs[1:])) == 1 and costs[1][1:] == (3, 0)  # the first makes room for state

@@ -31,8 +31,11 @@ def run(text: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
-def test_examples_run(page):
-    run(page.read_text(encoding="utf-8"), str(page))
+def test_examples_run(page, request):
+    text = page.read_text(encoding="utf-8")
+    if '="cuda"' in "".join(block[1] for block in BLOCK.finditer(text)):
+        request.getfixturevalue("gpu")
+    run(text, str(page))
 
 
 def test_a_broken_example_is_noticed():

@@ -109,6 +109,7 @@ def _diagonal(xp: Any, x: Array, *, offset: int, axes: Any, place: int) -> Array
 def diagonal(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
     """The elements of x with i + offset = j along two axes, as the last axis of the result.
 
+    >>> import numpy as np
     >>> diagonal(np.arange(6.0).reshape(2, 3), offset=1)
     array([1., 5.])
     """
@@ -129,6 +130,7 @@ def trace(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
 def diag(x: Any, k: int = 0) -> Any:
     """A square matrix with the vector x on its k-th diagonal; of a matrix, that diagonal.
 
+    >>> import numpy as np
     >>> diag(np.array([1.0, 2.0]))
     array([[1., 0.],
            [0., 2.]])

@@ -59,7 +59,7 @@ def getitem(x: Any, index: Any) -> Any:
         index = index._data
     elif kind is list:
         index = _as_ids("getitem", index)
-    if (type(index) is np.ndarray or getattr(index, "ndim", 0)) and index.dtype.kind != "b":
+    if (type(index) is np.ndarray or getattr(index, "ndim", False)) and index.dtype.kind != "b":
         return take(x, index)
     x, parts = _parts("getitem", as_array("getitem", x), index)
     arrays = [k for k, part in enumerate(parts) if _is_array(part)]

@@ -34,6 +34,7 @@ def argsort(xp: Any, x: Array, *, axis: int | None = -1, descending: bool = Fals
 
     With axis=None x is flattened. NaN comes last, and first if descending.
 
+    >>> import numpy as np
     >>> argsort(np.array([3.0, 1.0, 3.0])), argsort(np.array([3.0, 1.0, 3.0]), descending=True)
     (array([1, 0, 2]), array([0, 2, 1]))
     """
@@ -88,6 +89,7 @@ def topk(x: Any, k: int, axis: int = -1) -> tuple[Any, Any]:
     Of equal elements the first comes first, whatever k is. The gradient of x is IndexedSlices of
     the elements chosen.
 
+    >>> import numpy as np
     >>> values, ids = topk(np.array([1.0, 2.0, 6.0, 4.0, 6.0]), 3)
     >>> values, ids
     (array([6., 6., 4.]), array([2, 4, 3]))

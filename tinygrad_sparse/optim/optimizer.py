@@ -274,7 +274,7 @@ class Optimizer:
     def averages(self, p: Tensor) -> Array:
         """The moving average of a parameter of this optimizer, under ``average=``, where p is.
 
-        >>> import tinygrad_sparse as ts
+        >>> import numpy as np, tinygrad_sparse as ts
         >>> W = ts.parameter(np.zeros(3))
         >>> opt = ts.optim.SGD([W], lr=1.0, average=0.5)
         >>> for ids in ([0], [1], [1]):
