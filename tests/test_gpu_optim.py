@@ -197,7 +197,7 @@ def counted(standin, W, opt, ids):
     return counts.launches, counts.uploads, counts.syncs
 
 
-@pytest.mark.parametrize("name", ["sgd", "adagrad", "adam", "adamw", "rowwise", "ftrl"])
+@pytest.mark.parametrize("name", OPTIMIZERS)
 def test_a_step_waits_for_nothing_and_costs_the_same_every_time(gpu, name):
     W = ts.parameter(table("float32"), device="cuda")
     opt = OPTIMIZERS[name]([W], sparse="lazy")

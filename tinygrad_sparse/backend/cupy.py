@@ -67,7 +67,7 @@ _unread: list[tuple[Array, Array, Array, Callable[[int, int], Exception]]] = []
 def own_ids(op: str, ids: Array, size: int, context: str) -> Array:
     """CuPy wraps ids that are out of range, so they are replaced by 0 here, and a flag is left.
 
-    `check_ids` reads the flags, and raises, whenever the device is waited for anyway.
+    `check_ids` reads the flags, and raises: before values go to the host, which waits anyway.
     """
     refuse_other_dtypes(op, ids, context)
     if not ids.size:
