@@ -263,7 +263,7 @@ class Optimizer:
             for id, state in self._states.items():
                 p = self._home[id][0]
                 if pending_of(p) is state:
-                    p._data  # noqa: B018  reading settles
+                    p._come_to_rest(state)
                 state.settle(...)
 
     def averages(self, p: Tensor) -> np.ndarray:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from copy import copy
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,6 +22,9 @@ from .rest import moveless
 from .rule import Rule
 from .slots import FROM_P, Slots
 
+if TYPE_CHECKING:
+    from tinygrad_sparse.tensor import Pending
+
 BLOCK = 2**18  # bytes of rows caught up at a time, so that they stay in the cache
 CHUNK = 2**16  # rows of a whole table looked at at a time
 
@@ -29,9 +32,12 @@ CHUNK = 2**16  # rows of a whole table looked at at a time
 class State(Slots):
     """Slots, stamps and history of one parameter's rows."""
 
+    lasting = False
+
     def __init__(self, rule: Rule, array: Array, settings: dict[str, Any], sparse: bool) -> None:
         super().__init__(rule, array, settings, sparse)
         self.history: History | None = None
+        self.below: Pending | None = None  # who settles rows before they are looked at here
         self.exact = False
         self.moving = False  # whether resting moves p, so that a read must settle
         self.drift = 0
@@ -77,11 +83,22 @@ class State(Slots):
         with moving_rows:
             history = self.history
             if history is None or history.now == history.origin:
+                if rows is not ...:
+                    self.settle_below(rows)
                 return
             if rows is ...:
                 self._settle_all()
                 return
+            self.settle_below(rows)
             self.settle_flat(self._flat_rows(rows))
+
+    def settle_below(self, rows: Any) -> None:
+        """Have rows of the first axis ready to be looked at here."""
+        if self.below is not None:
+            self.below.settle(rows)
+
+    def flush(self) -> None:
+        """What is kept here is kept in memory."""
 
     def _flat_rows(self, rows: Any) -> Array:
         """Rows of the first axis as rows of `flat`."""
@@ -140,6 +157,8 @@ class State(Slots):
         if self.index is not None:
             late = np.flatnonzero(self.stamps[: self.used] < history.now)
             self._catch_up(self.ids[late], late, self.stamps[late])
+        if self.drift:
+            self.settle_below(...)
         if self.index is None or self.drift:
             for start in range(0, len(self.flat), CHUNK):
                 rows = np.arange(start, min(start + CHUNK, len(self.flat)))
@@ -211,6 +230,7 @@ class State(Slots):
         new.index = None if self.index is None else self.index.copy()
         new.counts = None if self.counts is None else self.counts.copy()
         new.memory = dict(self.memory)
+        new.below = None
         new.forget()
         return new
 

@@ -124,7 +124,7 @@ def let_none_rest(p: Tensor, state: State) -> None:
     """All rows up to date, and no history from here on."""
     if state.history is not None:
         if pending_of(p) is state:
-            p._data  # noqa: B018  reading settles
+            p._come_to_rest(state)
         state.settle(...)
         state.forget()
 
@@ -134,11 +134,16 @@ def _tell_others(p: Tensor, state: State, rows: Any) -> None:
     if rows is not ... and state.lead > 1:
         rows = rows // max(1, len(state.flat) // max(1, p.shape[0]))
     other = pending_of(p)
-    if other is not None and other is not state:
-        if rows is ... or state.moving:
+    if other is state:
+        state.settle_below(rows)
+    elif other is not None:
+        if rows is ...:
             p._data  # noqa: B018  reading settles
         else:
-            other.settle(rows)
+            if state.moving:
+                other = p._lasting()
+            if other is not None:
+                other.settle(rows)
     before_change(p, rows, state)
 
 
