@@ -62,6 +62,7 @@ def parameter_file(
     >>> W = parameter_file(path, (1_000_000, 64))
     >>> bool((W[[3, 999_999]].numpy() == rows).all()), int(W._pending.made.sum())
     (True, 2)
+    >>> folder.cleanup()
     """
     op, path, dtype = "parameter_file", Path(path), np.dtype(dtype)
     shape = whole_numbers(op, "a shape (V, *row)", shape, least=0)

@@ -31,6 +31,9 @@ def map_array(op: str, path: Path, shape: tuple[int, ...], dtype: np.dtype) -> n
             raise StorageError(explain(op, f"a new file {path}", f"{error}")) from error
     wanted = f"{dtype} {shape} in {path}, as .npy"
     try:
+        np.lib.format.open_memmap(
+            path, "r"
+        )  # to be written to, a file cut short would be made longer
         array = np.lib.format.open_memmap(path, "r+").view(np.ndarray)
     except OSError as error:
         raise StorageError(explain(op, f"a file {path} to write to", f"{error}")) from error
