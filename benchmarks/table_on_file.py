@@ -1,8 +1,8 @@
 """A table larger than memory, on a sparse file: its step beside the step of a small one.
 
-``python -m benchmarks.table_on_file FOLDER``, on a disk that keeps files sparse, with 5 GB of room. A
-child process is killed in the middle of its steps; then the file is opened again and compared with a
-table that was trained in memory.
+``python -m benchmarks.table_on_file FOLDER``, on a disk that keeps files sparse, with 5 GB of room.
+A child process is killed in the middle of its steps; then the file is opened again and compared
+with a table that was trained in memory.
 """
 
 import argparse
