@@ -12,6 +12,7 @@ from pathlib import Path
 from benchmarks import (
     break_even,
     coalesce,
+    embedding_bag,
     grid,
     leaf_update,
     op_overhead,
@@ -25,6 +26,7 @@ BENCHMARKS = (
     separate_parameters,
     table_step,
     coalesce,
+    embedding_bag,
     leaf_update,
     soft_tree,
     break_even,

@@ -127,14 +127,14 @@ def test_scatters(compiled, lookup):
 
 
 @law
-@given(lookups(), st.booleans(), st.integers(0, 20))
-def test_embedding_bag(compiled, lookup, weighted, bags):
+@given(lookups(), st.sampled_from(["sum", "mean", "weights"]), st.integers(0, 20))
+def test_embedding_bag(compiled, lookup, mode, bags):
     table, ids, _ = lookup
     cuts = np.sort(np.random.default_rng(bags).integers(0, len(ids) + 1, bags))
     starts = np.concatenate([[0], cuts, [len(ids)]])
-    weights = np.linspace(-1, 1, len(ids)).astype(table.dtype) if weighted else None
-    got = compiled.embedding_bag(table, ids, starts, weights)
-    assert_close(got, reference.embedding_bag(table, ids, starts, weights))
+    weights = np.linspace(-1, 1, len(ids)).astype(table.dtype) if mode == "weights" else None
+    got = compiled.embedding_bag(table, ids, starts, weights, mode == "mean")
+    assert_close(got, reference.embedding_bag(table, ids, starts, weights, mode == "mean"))
 
 
 @pytest.mark.parametrize("name", RULES)

@@ -48,7 +48,7 @@ def kernel(name: str, dtype: np.dtype) -> Callable[..., Any]:
     """The kernel of this module for tables of a dtype. Called directly: it checks no argument."""
     table = rows_of(dtype)
     signatures = {
-        "bag": (table, ids, ids, types.Array(table.dtype, 1, "C"), table, *part),
+        "bag": (table, ids, ids, types.Array(table.dtype, 1, "C"), types.boolean, table, *part),
         "group": (ids, places, ids, places),
         "sum_runs": (table, places, places, table, *part),
     }
@@ -62,8 +62,13 @@ def rows_ahead(table: Any) -> int:
 
 
 @jit
-def bag(table: Any, rows: Any, starts: Any, weights: Any, out: Any, start: int, stop: int) -> None:
-    """out[b] = the sum over i in bag b of weights[i] · table[rows[i]]; no weights: all 1."""
+def bag(
+    table: Any, rows: Any, starts: Any, weights: Any, mean: bool, out: Any, start: int, stop: int
+) -> None:
+    """out[b] = the sum over i in bag b of weights[i] · table[rows[i]]; no weights: all 1.
+
+    With `mean` the sum is divided by the number of its rows.
+    """
     ahead = rows_ahead(table)
     for b in range(start, stop):
         for c in range(table.shape[1]):
@@ -79,6 +84,10 @@ def bag(table: Any, rows: Any, starts: Any, weights: Any, out: Any, start: int, 
             else:
                 for c in range(table.shape[1]):
                     out[b, c] += table[row, c]
+        count = starts[b + 1] - starts[b]
+        if mean and count:
+            for c in range(table.shape[1]):
+                out[b, c] /= count
 
 
 # -- repeated ids --------------------------------------------------------------------------------

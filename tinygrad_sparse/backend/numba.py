@@ -144,23 +144,27 @@ def scatter_rows(rows: np.ndarray, values: np.ndarray, size: int) -> np.ndarray:
 
 
 def embedding_bag(
-    table: np.ndarray, rows: np.ndarray, starts: np.ndarray, weights: np.ndarray | None = None
+    table: np.ndarray,
+    rows: np.ndarray,
+    starts: np.ndarray,
+    weights: np.ndarray | None = None,
+    mean: bool = False,
 ) -> np.ndarray:
     """For each bag the sum of its rows of `table`, each times its weight; an empty one gives 0.
 
-    Shapes: table (V, *row), rows (n,), starts (B + 1,) -> (B, *row): bag b is
-    ``rows[starts[b]:starts[b + 1]]``.
+    See the NumPy adapter for the arguments.
     """
     d = math.prod(table.shape[1:])
     large = len(rows) >= FEW and len(rows) * d >= SMALL
     usable = large and table.dtype in FLOATS and _plain(table)
-    kernel = _kernel("bag", table.dtype) if usable else None
+    same = weights is None or weights.dtype == table.dtype
+    kernel = _kernel("bag", table.dtype) if usable and same else None
     if kernel is None:
-        return reference.embedding_bag(table, rows, starts, weights)
+        return reference.embedding_bag(table, rows, starts, weights, mean)
     out = np.empty((len(starts) - 1, *table.shape[1:]), table.dtype)
-    given = np.empty(0) if weights is None else weights
-    args = (_table(table), *map(np.ascontiguousarray, (rows, starts, given.astype(table.dtype))))
-    threads.split(kernel, (*args, _table(out)), len(out), len(rows) * d * table.itemsize)
+    given = np.empty(0, table.dtype) if weights is None else weights
+    args = (_table(table), *map(np.ascontiguousarray, (rows, starts, given)), mean, _table(out))
+    threads.split(kernel, args, len(out), len(rows) * d * table.itemsize)
     return out
 
 

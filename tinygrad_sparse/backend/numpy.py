@@ -14,6 +14,8 @@ import numpy as np
 
 from tinygrad_sparse.errors import ShapeError, explain
 
+from .precision import wide_dtype
+
 BLOCK = 2**18  # bytes of gradient that an optimizer's formula is run on at a time
 FEW, SMALL, ROUNDS = 256, 2**14, 4  # rows, elements, members: see `sum_duplicates`
 xp = np
@@ -277,21 +279,32 @@ def plan_update(
 
 
 def embedding_bag(
-    table: np.ndarray, rows: np.ndarray, starts: np.ndarray, weights: np.ndarray | None = None
+    table: np.ndarray,
+    rows: np.ndarray,
+    starts: np.ndarray,
+    weights: np.ndarray | None = None,
+    mean: bool = False,
 ) -> np.ndarray:
     """For each bag the sum of its rows of `table`, each times its weight; an empty one gives 0.
 
     Shapes: table (V, *row), rows (n,), starts (B + 1,) -> (B, *row): bag b is
-    ``rows[starts[b]:starts[b + 1]]``. float16 is summed in float32.
+    ``rows[starts[b]:starts[b + 1]]``. With `mean` the sum is divided by how many rows it is of.
+    float16 is summed in float32.
     """
     taken = take_rows(table, rows)
-    wide = np.float32 if taken.dtype == np.float16 else taken.dtype
+    numbers = taken.dtype if weights is None else np.result_type(taken, weights)
+    dtype = np.result_type(numbers, np.float16) if mean else numbers
+    wide = wide_dtype(dtype)
     if weights is not None:
-        taken = taken.astype(wide) * weights.reshape((-1, *(1,) * (taken.ndim - 1)))
-    full = np.flatnonzero(starts[1:] > starts[:-1])
-    out = np.zeros((len(starts) - 1, *table.shape[1:]), table.dtype)
+        taken = taken.astype(wide, copy=False) * weights.reshape((-1, *(1,) * (taken.ndim - 1)))
+    counts = np.diff(starts)
+    full = np.flatnonzero(counts)
+    out = np.zeros((len(counts), *table.shape[1:]), dtype)
     if len(full):
-        out[full] = np.add.reduceat(taken, starts[full], axis=0, dtype=wide)
+        total = np.add.reduceat(taken, starts[full], axis=0, dtype=wide)
+        if mean:
+            total /= counts[full].astype(wide).reshape((-1, *(1,) * (taken.ndim - 1)))
+        out[full] = total
     return out
 
 
