@@ -200,8 +200,10 @@ class Optimizer:
                 self._states[update.p.id] = update.state
 
     def _state(self, p: Tensor, settings: dict[str, Any], sparse: bool) -> State:
-        rule = self._choose(settings)
         state = self._states.get(p.id)
+        if state is not None and state.settings is settings:
+            return state
+        rule = self._choose(settings)
         if state is None:
             state = State(rule, p._array(), settings, sparse)
             state.version = p._version
@@ -210,6 +212,7 @@ class Optimizer:
             let_none_rest(p, state)
             state = state.under(rule, settings)
             self._states[p.id] = state
+        state.settings = settings
         return state
 
     def __getattr__(self, name: str) -> NoReturn:
