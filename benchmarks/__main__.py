@@ -23,6 +23,7 @@ BENCHMARKS = (
     "leaf_update",
     "soft_tree",
     "busy",
+    "frameworks",
 )
 NUMBA = ("floors",)  # those that measure with loops of their own
 DRAWN = ("break_even", "growth")
