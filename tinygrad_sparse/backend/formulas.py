@@ -216,13 +216,15 @@ def _inlined(f: FunctionType, code: CodeType, within: tuple[Any, ...] = ()) -> A
     """A function to be compiled into who calls it, with the functions that it refers to."""
     if f in within:
         raise Refused("it calls itself")
-    if any(step.opname == "RAISE_VARARGS" for step in dis.get_instructions(code)):
+    steps = list(dis.get_instructions(code))
+    if any(step.opname == "RAISE_VARARGS" for step in steps):
         raise Refused("in the middle of the writing nothing may fail any more")
+    names = {step.argval for step in steps if step.opname == "LOAD_GLOBAL"}
 
     def known(x: Any) -> Any:
         return _inlined(x, x.__code__, (*within, f)) if type(x) is FunctionType else x
 
-    own = {name: known(x) for name in code.co_names if (x := f.__globals__.get(name)) is not None}
+    own = {name: known(f.__globals__[name]) for name in names if name in f.__globals__}
     cells = tuple([CellType(known(cell.cell_contents)) for cell in f.__closure__ or ()])
     copy = FunctionType(code, {**f.__globals__, **own}, f.__name__, f.__defaults__, cells)
     return numba.njit(copy, error_model="numpy", forceinline=True)

@@ -329,7 +329,7 @@ def settle_rows(
             row = [take_rows(a, at[part]) for a, at in zip(arrays, indices, strict=True)]
             row[0] = row[0].astype(wide, copy=False)
             numbers = columned.take(columns[part], axis=1)
-            good = np.broadcast_to(sure(row, numbers), row[0].shape)
+            good: Any = np.broadcast_to(sure(row, numbers), row[0].shape)
             good = good.all(axis=tuple(range(1, table.ndim)))
             if not good.all():
                 left.append(part[~good])

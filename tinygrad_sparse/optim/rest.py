@@ -35,6 +35,7 @@ def _times(factor: int, number: int) -> Formula:
 
 
 def _sum(first: Formula, *others: Formula) -> Formula:
+    """What some formulas give, added up."""
     if not others:
         return first
     more = _sum(*others)
@@ -50,20 +51,21 @@ def _row(first: Formula, *others: Formula) -> Formula:
 
 
 def _always(row: Any, factors: Any) -> bool:
-    """For a formula that holds whatever the row."""
     return True
 
 
 class _Closed:
-    """What rests by a formula that always holds."""
+    """What is common to rests whose one formula holds for every row."""
 
     kept = 0
 
     def factors(self, carry: np.ndarray) -> np.ndarray:
         return carry
 
-    def replay(self, row: Any, factors: Any, steps: Any, history: History) -> Any:
-        raise NotImplementedError("its formula is always sure")
+    def replay(
+        self, row: list[Any], factors: np.ndarray, steps: np.ndarray, history: History
+    ) -> list[Any]:
+        return row  # no row is left
 
 
 class linear(_Closed):
@@ -364,7 +366,7 @@ class _Quotient:
 
 @cache
 def _by_series(n: int, m: int, v: int, order: int, average: bool) -> list[tuple[Formula, Formula]]:
-    """The formulas of `_Quotient`, for rows of n numbers, two of them m and v, and maybe an average.
+    """The formulas of `_Quotient` for rows of n numbers, m and v two of them, and maybe an average.
 
     Two terms of the series do for almost every row; then comes the formula with all of them.
     """
@@ -377,7 +379,7 @@ def _by_series(n: int, m: int, v: int, order: int, average: bool) -> list[tuple[
         if average:
             path = _moved(m, v, own + 2, terms)
             lines.append(_sum(_times(own, n), _times(own + 1, 0), path))
-        formulas.append((_row(*lines), _far_from_zero(m, v, least)))
+        formulas.append((_row(*lines), _known(m, v, least)))
     return formulas
 
 
@@ -398,8 +400,8 @@ def _moved(m: int, v: int, spectrum: int, terms: int) -> Formula:
     return moved
 
 
-def _far_from_zero(m: int, v: int, least: int) -> Formula:
-    """Where v is large enough for the series, or m is nothing."""
+def _known(m: int, v: int, least: int) -> Formula:
+    """Whether v is large enough for the terms, or m is nothing."""
     return lambda row, factors: (row[v] >= factors[least]) | (row[m] == 0.0)
 
 

@@ -170,7 +170,7 @@ class State(Slots):
             adapter.put_rows(table, at[some], new[0])
             for slot, values in zip(slots, new[1:], strict=True):
                 adapter.put_rows(slot, places[some], values)
-        if master:
+        if master and self.moving:  # else p may have been set by hand, which nobody was told
             adapter.put_rows(self.flat, rows, self._take(table, places))
 
     def outgrown(self) -> bool:
