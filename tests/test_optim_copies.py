@@ -262,6 +262,6 @@ def test_what_is_set_by_hand_beside_master_copies_that_rest_without_moving_stays
     opt = optim.RMSprop([W], lr=1e-3, master=True)
     for row in (1, 2):
         opt.step(store(W, row))
-    W.assign(np.full((6, 2), 3.0))
+    W.assign(np.full((6, 2), 3.0, np.float16))
     opt.step(store(W, 1))
     assert (abs(W.data.astype(float) - 3) < 0.1).all()
