@@ -92,7 +92,7 @@ def draw(curves: dict, path: Path) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(figsize=(6, 4), layout="constrained")
+    figure, axes = pyplot.subplots(figsize=(7.5, 4), dpi=150, layout="constrained")
     for i, ((lr, meaning), runs) in enumerate(curves.items()):
         style = {"color": f"C{i // 2}", "linestyle": "-" if meaning == "exact" else "--"}
         axes.plot(
@@ -102,9 +102,14 @@ def draw(curves: dict, path: Path) -> None:
             **style,
         )
     axes.set(
-        xlabel="part of the epoch", ylabel="held-out loss a pair", title="Adam: exact and lazy"
+        xlabel="part of the epoch",
+        ylabel="held-out loss a pair",
+        title="word2vec: Adam, exact and lazy",
+        xlim=(0, 1),
     )
-    axes.legend()
+    axes.grid(alpha=0.3)
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.legend(loc="outside right upper", frameon=False)
     figure.savefig(path)
 
 
