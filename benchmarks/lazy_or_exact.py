@@ -1,6 +1,6 @@
 """Does it matter? word2vec with lazy and with exact Adam, on text that neither has seen.
 
-    python -m benchmarks.lazy_or_exact [--out lazy_or_exact.png] [--words 300000]
+    python -m benchmarks.lazy_or_exact [--out DIRECTORY] [--words 300000]
 
 Both see the same batches from the same start, on nine tenths of the documentation of the running
 Python; every tenth sentence is held out. Printed: the skip-gram loss there, seed by seed.
@@ -59,7 +59,7 @@ def run(
 def main() -> None:
     """Print the table; draw the curves where matplotlib is installed."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--out", type=Path)
+    parser.add_argument("--out", type=Path, help="where to write lazy_or_exact.png")
     parser.add_argument("--words", type=int, default=300_000)
     parser.add_argument("--seeds", type=int, default=3)
     options = parser.parse_args()
@@ -82,7 +82,8 @@ def main() -> None:
             flush=True,
         )
     if options.out is not None:
-        draw(curves, options.out)
+        options.out.mkdir(parents=True, exist_ok=True)
+        draw(curves, options.out / "lazy_or_exact.png")
 
 
 def draw(curves: dict, path: Path) -> None:

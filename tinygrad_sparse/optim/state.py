@@ -133,7 +133,7 @@ class State(Slots):
             self.stamps[...] = history.now
 
     def _settle(self, rows: Array) -> None:
-        """Those of some rows that are behind; the others of `rows` that have slots are not."""
+        """Bring those of `rows` that have slots up to date."""
         history = self.history
         assert history is not None and self.stamps is not None
         late = adapter_of(self.array).late_rows
@@ -143,7 +143,7 @@ class State(Slots):
             self.stamps[places] = history.now
 
     def _catch_up(self, rows: Array, places: Array, last: Array, slots: list[Array]) -> None:
-        """Rows from their stamps to now, each once."""
+        """Rows, each there once, from their last step to now, with their slots at `places`."""
         history, adapter = self.history, adapter_of(self.array)
         if not len(rows):
             return
