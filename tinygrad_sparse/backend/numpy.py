@@ -329,9 +329,9 @@ def settle_rows(
             row = [take_rows(a, at[part]) for a, at in zip(arrays, indices, strict=True)]
             row[0] = row[0].astype(wide, copy=False)
             numbers = columned.take(columns[part], axis=1)
-            good: Any = np.broadcast_to(sure(row, numbers), row[0].shape)
-            good = good.all(axis=tuple(range(1, table.ndim)))
-            if not good.all():
+            good: Any = sure(row, numbers)
+            if not np.all(good):
+                good = np.broadcast_to(good, row[0].shape).all(axis=tuple(range(1, table.ndim)))
                 left.append(part[~good])
                 part, row = part[good], [x[good] for x in row]
                 numbers = numbers[:, good]

@@ -220,7 +220,8 @@ class _Quotient:
         self.terms = terms
         self.m, self.v = rule.slots.index(m), rule.slots.index(v)
         self.order = 10 if dtype == np.float64 else 4
-        self.tolerance, self.tiny = np.finfo(dtype).eps, np.finfo(dtype).smallest_subnormal
+        limits = np.finfo(dtype)
+        self.tolerance, self.tiny, self.most = limits.eps, limits.smallest_subnormal, limits.max
         self.low = len(rule.slots) + 3  # the row of the least η
         self.sums = slice(self.low + 1, self.low + self.order + 2)
         self.own = self.sums.stop  # rows of an average: its own part, p's, and its sums
@@ -312,8 +313,12 @@ class _Quotient:
             excess = moments[[0, -1]] * spread / self.tolerance
             root = centre * (excess ** (1.0 / np.array([[2], [self.order]])) - 1.0)
             least = np.where(excess <= 1.0, 0.0, np.maximum(root * root, self.tiny))
-            least[np.isnan(least)] = np.inf
-        return np.concatenate([[sums[0], centre], moments[-2::-1]]), least
+            spectrum = np.concatenate([[sums[0], centre], moments[-2::-1]])
+            # A column that the dtype cannot hold is sure of nothing, but that 0 stays 0.
+            lost = ~(np.abs(spectrum) <= self.most).all(axis=0) | np.isnan(least).any(axis=0)
+            spectrum[:, lost], least[:, lost] = 0.0, np.inf
+            np.maximum(spectrum[1], self.tiny, out=spectrum[1])
+        return spectrum, least
 
     def formulas(self, factors: np.ndarray) -> list[tuple[Formula, Formula]]:
         size, m, v = len(self.rule.slots) + 1, 1 + self.m, 1 + self.v
@@ -388,7 +393,7 @@ def _moved(m: int, v: int, spectrum: int, terms: int) -> Formula:
 
     def moved(row: Any, factors: Any) -> Any:
         below = np.sqrt(row[v]) + factors[spectrum + 1]
-        move = np.where(row[m] == 0.0, 0.0, -factors[spectrum] * row[m] / below)
+        move = -factors[spectrum] * row[m] / below
         if terms == 2:  # 1 and 0
             return move
         t = -factors[spectrum + 1] / below
