@@ -14,7 +14,8 @@ import tinygrad_sparse as ts
 from tinygrad_sparse.backend import numpy as reference
 from tinygrad_sparse.backend import threads
 from tinygrad_sparse.errors import ShapeError, TinygradSparseError
-from tinygrad_sparse.optim import rules
+from tinygrad_sparse.optim import rest, rules
+from tinygrad_sparse.optim.history import History
 from tinygrad_sparse.optim.optimizer import Optimizer
 from tinygrad_sparse.optim.rule import Rule, rule
 
@@ -232,6 +233,134 @@ def test_these_formulas_are_compiled(compiled, name, dtype):
     assert compiled._loops[rule.formula][np.dtype(dtype), len(arrays)] is not None
 
 
+# -- rows at rest ----------------------------------------------------------------------------------
+
+
+@law
+@given(
+    lookups(), st.integers(1, 9), st.booleans(), st.booleans(), st.integers(0, 2**32),
+)  # fmt: skip
+def test_late_rows_are_found_once(compiled, lookup, now, all_rows, compact, seed):
+    table, ids, _ = lookup
+    rng = np.random.default_rng(seed)
+    ids = np.resize(ids, 20 * len(ids))  # on both sides of the threshold
+    stamps = rng.integers(0, 10, len(table)).astype(np.int32)
+    index = None
+    if compact:
+        index = rng.permutation(len(table)).astype(np.int32) + 1
+        index[rng.random(len(table)) < 0.3] = 0
+    before, results = stamps.copy(), []
+    for adapter in (compiled, reference):
+        rows, places, last = adapter.late_rows(ids, index, stamps, now, all_rows)
+        np.testing.assert_array_equal(stamps, before)
+        np.testing.assert_array_equal(last, stamps[places])
+        order = np.argsort(rows)
+        results.append((rows[order], places[order]))
+    for got, wanted in zip(*results, strict=True):
+        np.testing.assert_array_equal(got, wanted)
+    for row in np.unique(ids):
+        place = row if index is None else index[row] - 1
+        late = place >= 0 and stamps[place] < now and (all_rows or stamps[place] > 0)
+        assert (row in results[0][0]) == late
+
+
+@pytest.mark.parametrize("rows", [[3] * 3000 + [500], [-1] * 3000])
+def test_late_rows_reach_no_other_memory(compiled, rows):
+    stamps = np.zeros(500, np.int32)
+    if rows[-1] < 0:
+        wanted = reference.late_rows(np.array(rows), None, stamps, 1, True)
+        got = compiled.late_rows(np.array(rows), None, stamps, 1, True)
+        for a, b in zip(got, wanted, strict=True):
+            np.testing.assert_array_equal(a, b)
+    else:
+        with pytest.raises(IndexError):
+            compiled.late_rows(np.array(rows), None, stamps, 1, True)
+    assert not stamps.any()
+
+
+def sign(m):
+    return np.sign(m)
+
+
+@rule(slots=("m",), rest=rest.along(sign))
+def lion(p, g, m, *, lr, beta1, beta2):
+    return p - lr * np.sign(beta1 * m + (1.0 - beta1) * g), beta2 * m + (1.0 - beta2) * g
+
+
+RESTING = {
+    "lion": (lion, {"lr": 0.1, "beta1": 0.9, "beta2": 0.99}),
+    "momentum": (rules.momentum, {"lr": 0.1, "momentum": 0.9, "dampening": 0.0,
+                                  "nesterov": False, "weight_decay": 0.1}),
+    "rmsprop": (rules.rmsprop_momentum, {"lr": 0.1, "alpha": 0.9, "eps": 1e-8, "momentum": 0.9,
+                                         "centered": True}),
+    "adam": (rules.adam, {"lr": 0.1, "beta1": 0.9, "beta2": 0.999, "eps": 1e-8}),
+    "adamw": (rules.adamw, {"lr": 0.1, "beta1": 0.9, "beta2": 0.99, "eps": 1e-3,
+                            "weight_decay": 0.1}),
+    "amsgrad": (rules.amsgrad, {"lr": 0.1, "beta1": 0.9, "beta2": 0.9, "eps": 10.0,
+                                "weight_decay": 0.0}),
+    "unsure": (rules.adam, {"lr": 0.1, "beta1": 0.9, "beta2": 0.6, "eps": 0.1}),
+}  # fmt: skip
+
+
+def rested(name, dtype, average, steps=20):
+    """A kind of rest and what it has to say of some steps."""
+    rule, hyper = RESTING[name]
+    log = History(rule.rest(rule, dtype, average), 0)
+    for step in range(1, steps + 1):
+        own = {"step": step} if "step" in rule.names else {}
+        log.push(*log.rest.one({**hyper, **own}, 0.9))
+    return log.rest, log
+
+
+@pytest.mark.parametrize("average", [False, True])
+@pytest.mark.parametrize("name", RESTING)
+@law
+@given(lookup=lookups(), seed=st.integers(0, 2**32))
+def test_rows_at_rest(compiled, name, average, lookup, seed):
+    """Both adapters move the same rows to the same numbers, and leave the same ones."""
+    table, ids, _ = lookup
+    rng = np.random.default_rng(seed)
+    wide = np.promote_types(table.dtype, np.float32)
+    kind, log = rested(name, wide, average)
+    slots = [np.abs(table).astype(wide) + k for k in range(len(RESTING[name][0].slots) + average)]
+    for slot in slots:  # what has no momentum, and squares that underflowed
+        slot[rng.random(slot.shape) < rng.choice([0.0, 0.01])] = 0.0
+        slot *= rng.choice([1.0, 1e-8])
+    rows, place = np.unique(ids), rng.permutation(len(table))
+    factors, columns = log.factors(rng.integers(0, 21, len(rows))) if len(rows) else (None, None)
+    for formula, sure in kind.formulas(factors) if len(rows) else ():
+        results = []
+        for adapter in (compiled, reference):
+            arrays = [a.copy() for a in (table, *slots)]
+            left = adapter.settle_rows(
+                formula, sure, rows, place[rows], factors, columns, arrays[0], arrays[1:]
+            )
+            for at, new, old in zip(
+                [rows, *[place[rows]] * len(slots)], arrays, (table, *slots), strict=True
+            ):
+                still = np.ones(len(table), bool)
+                still[np.delete(at, left)] = False
+                np.testing.assert_array_equal(new[still], old[still])
+            results.append((left, arrays))
+        (got_left, got), (wanted_left, wanted) = results
+        np.testing.assert_array_equal(got_left, wanted_left)
+        for a, b in zip(got, wanted, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("name", RESTING)
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_these_rests_are_compiled(compiled, name, dtype):
+    kind, log = rested(name, np.dtype(dtype), False)
+    arrays = [np.ones((200, 16), dtype) for _ in range(1 + len(RESTING[name][0].slots))]
+    factors, columns = log.factors(np.arange(200) % 20)
+    for formula, sure in kind.formulas(factors):
+        every = np.arange(200)
+        compiled.settle_rows(formula, sure, every, every, factors, columns, arrays[0], arrays[1:])
+        key = sure, np.dtype(dtype), len(arrays), len(factors)
+        assert compiled._loops[formula][key] is not None
+
+
 # -- formulas: what is compiled, and what is left to NumPy -----------------------------------------
 
 FACTOR = 3.0
@@ -245,6 +374,28 @@ def with_choices(p, g, m, *, lr, nesterov, cap):
     m = np.where(np.abs(g) > cap, np.sign(g) * cap, g) + 0.5 * m
     step = 2 * m if nesterov else m
     return p - lr * np.maximum(step, -1.0) ** 2, np.minimum(m, 1)
+
+
+def with_a_helper(p, g, *, lr):
+    return (p - lr * sign(g),)
+
+
+def refuses(x):
+    if np.size(x) > 10**9:
+        raise ValueError
+    return x
+
+
+def with_a_helper_that_may_fail(p, g, *, lr):
+    return (p - lr * refuses(g),)
+
+
+def again(x, times=2):
+    return again(x, times - 1) if times else x
+
+
+def with_a_helper_that_calls_itself(p, g, *, lr):
+    return (p - lr * again(g),)
 
 
 def over_the_row(p, g, *, lr):
@@ -263,12 +414,16 @@ def different_for_numbers(p, g, *, lr):
         (with_choices, {"cap": 0.5, "nesterov": False, "lr": 1}, True),
         (lambda p, g, *, lr: (p - lr * np.exp(-np.tanh(g)) * np.log1p(np.square(g)),), {"lr": 0.1},
          True),
+        (with_a_helper, {"lr": 0.1}, True),
+        (with_a_helper_that_may_fail, {"lr": 0.1}, False),
+        (with_a_helper_that_calls_itself, {"lr": 0.1}, False),
         (over_the_row, {"lr": 0.1}, False),
         (different_for_numbers, {"lr": 0.1}, False),
         (lambda p, g, *, lr: (p - lr * g,), {"lr": np.float64(0.1)}, False),
         (lambda p, g, **hyper: (p - hyper["lr"] * g,), {"lr": 0.1}, False),
     ],
-    ids=["global", "choices", "order", "functions", "row", "numbers", "array scalar", "kwargs"],
+    ids=["global", "choices", "order", "functions", "helper", "failing", "recursive", "row",
+         "numbers", "array scalar", "kwargs"],
 )  # fmt: skip
 def test_any_formula_gives_numpys_numbers(compiled, formula, hyper, is_compiled):
     rng = np.random.default_rng(0)
@@ -426,7 +581,12 @@ def step_on_a_table(adapter, seed):
     ids, g = rng.integers(0, 500, 3000), rng.normal(size=(3000, 33)).astype(np.float32)
     hyper = {"lr": 0.1, "eps": 1e-8}
     adapter.plan_update(RULES["adagrad"].formula, ids, g, table, [slot * slot], hyper)()
-    return [adapter.take_rows(table, ids), *adapter.sum_duplicates(ids, g), table]
+    kind, log = rested("momentum", np.dtype(np.float32), False)
+    rows, places, last = adapter.late_rows(ids, None, rng.integers(0, 20, 500, np.int32), 15, True)
+    factors, columns = log.factors(last)
+    ((formula, sure),) = kind.formulas(factors)
+    adapter.settle_rows(formula, sure, rows, places, factors, columns, table, [slot])
+    return [adapter.take_rows(table, ids), *adapter.sum_duplicates(ids, g), table, slot]
 
 
 def test_results_do_not_depend_on_the_number_of_threads(compiled, two_threads, monkeypatch):

@@ -50,6 +50,7 @@ def kernel(name: str, dtype: np.dtype) -> Callable[..., Any]:
     signatures = {
         "bag": (table, ids, ids, types.Array(table.dtype, 1, "C"), types.boolean, table, *part),
         "group": (ids, places, ids, places),
+        "late": (ids, places, places, types.int64, types.boolean, ids, ids, places),
         "sum_runs": (table, places, places, table, *part),
     }
     return globals()[name].compile(signatures[name])
@@ -88,6 +89,35 @@ def bag(
         if mean and count:
             for c in range(table.shape[1]):
                 out[b, c] /= count
+
+
+@jit
+def late(
+    rows: Any, index: Any, stamps: Any, now: int, all_rows: bool, out: Any, at: Any, last: Any
+) -> int:
+    """The rows whose stamp is before `now`, each once: `out`, their places, their stamps.
+
+    Returns how many there are; -1: some row is none of the table's. See the NumPy adapter.
+    """
+    size = np.uint64(len(index) if len(index) else len(stamps))
+    most = np.uint64(0)
+    for i in range(len(rows)):
+        most = max(most, np.uint64(rows[i]))
+    if len(rows) and most >= size:
+        return -1
+    n = 0
+    for i in range(len(rows)):
+        place = np.int64(index[rows[i]]) - 1 if len(index) else rows[i]
+        if place < 0:
+            continue
+        stamp = stamps[place]
+        if 0 <= stamp < now and (stamp > 0 or all_rows):
+            out[n], at[n], last[n] = rows[i], place, stamp
+            stamps[place] = -1  # seen
+            n += 1
+    for i in range(n):
+        stamps[at[i]] = last[i]
+    return n
 
 
 # -- repeated ids --------------------------------------------------------------------------------

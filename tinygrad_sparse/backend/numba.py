@@ -10,7 +10,6 @@ The NumPy adapter is the reference that this one must agree with: tests/test_bac
 
 from __future__ import annotations
 
-import dis
 import math
 import warnings
 from collections.abc import Callable
@@ -300,8 +299,6 @@ def _compile(
     formula: Callable[..., Any], g: np.ndarray, tables: list[np.ndarray], hyper: dict[str, Any]
 ) -> Loop | None:
     """The compiled loop, if it gives what NumPy gives on some of the numbers at hand."""
-    if any(step.opname == "RAISE_VARARGS" for step in dis.get_instructions(formula)):
-        return None  # not in the middle of the writing, where nothing may fail any more
     modules, names = _compiled(), keywords(formula)
     loop = modules and modules[1].compile_update(formula, g.dtype, len(tables), names)
     if not loop:
@@ -311,6 +308,88 @@ def _compile(
     with np.errstate(all="ignore"):
         wanted = formula(old[0], g, *old[1:], **hyper)
     loop(None, *_EVERY_ROW, g, tuple(old), tuple(float(hyper[name]) for name in names), 0, n)
-    close = 1e-5 if g.dtype == np.float32 else 1e-12
-    fits = all(np.allclose(a, b, close, 0, True) for a, b in zip(old, wanted, strict=True))
+    return loop if _same(old, wanted) else None
+
+
+def _same(got: Any, wanted: Any) -> bool:
+    close = 1e-5 if got[0].dtype == np.float32 else 1e-12
+    return all(np.allclose(a, b, close, 0, True) for a, b in zip(got, wanted, strict=True))
+
+
+# -- rows at rest --------------------------------------------------------------------------------
+
+
+def late_rows(
+    rows: np.ndarray, index: np.ndarray | None, stamps: np.ndarray, now: int, all_rows: bool
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Those of `rows` whose stamp is before `now`, each once; their places and their stamps."""
+    kernel = _kernel("late", _INT64) if len(rows) >= SMALL else None
+    if kernel is None:
+        return reference.late_rows(rows, index, stamps, now, all_rows)
+    n = len(rows)
+    late, places, last = np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.int32)
+    index_ = _NO_PLACES if index is None else index
+    n = kernel(np.ascontiguousarray(rows), index_, stamps, now, all_rows, late, places, last)
+    if n < 0:  # NumPy raises
+        return reference.late_rows(rows, index, stamps, now, all_rows)
+    return late[:n], places[:n], last[:n]
+
+
+def settle_rows(
+    formula: Callable[..., tuple[Any, ...]],
+    sure: Callable[..., Any],
+    rows: np.ndarray,
+    places: np.ndarray,
+    factors: np.ndarray,
+    columns: np.ndarray,
+    table: np.ndarray,
+    slots: list[np.ndarray],
+) -> np.ndarray:
+    """Give rows of `table`, and of its `slots` at `places`, their new numbers, in place.
+
+    Answers which of `rows` the formula is not sure of, which stay as they are. Both functions are
+    compiled into one loop, as an optimizer's formula is. See the NumPy adapter for the arguments.
+    """
+    arrays = table, *slots
+    dtype, shape = table.dtype, table.shape[1:]
+    usable = all(a.dtype == dtype and a.shape[1:] == shape and _plain(a) for a in arrays)
+    large = len(rows) >= FEW and len(rows) * math.prod(shape) >= SMALL
+    if not usable or not large or dtype not in FLOATS:
+        return reference.settle_rows(formula, sure, rows, places, factors, columns, table, slots)
+    with np.errstate(over="ignore"):
+        numbers = tuple([line.reshape(-1, 1) for line in factors.astype(dtype)])
+    ids, flat = [*map(np.ascontiguousarray, (rows, places))], tuple(map(_table, arrays))
+    known = _loops.setdefault(formula, {})
+    key = sure, dtype, len(arrays), len(numbers)
+    if key not in known:
+        known[key] = _compile_settle(formula, sure, ids, numbers, columns, flat)
+    loop = known[key]
+    if loop is None:
+        return reference.settle_rows(formula, sure, rows, places, factors, columns, table, slots)
+    left = np.zeros(len(rows), bool)
+    nbytes = 2 * len(flat) * len(rows) * flat[0][:1].nbytes
+    args = (None, None, *ids, numbers, columns, flat, left)
+    threads.split(loop, args, len(rows), nbytes)
+    return np.flatnonzero(left)
+
+
+def _compile_settle(
+    formula: Callable[..., Any], sure: Callable[..., Any], ids: list[np.ndarray],
+    numbers: tuple[np.ndarray, ...], columns: np.ndarray, arrays: tuple[np.ndarray, ...],
+) -> Loop | None:  # fmt: skip
+    """The compiled loop, if it gives what NumPy gives on some of the rows at hand."""
+    modules, dtype = _compiled(), arrays[0].dtype
+    loop = modules and modules[1].compile_settle(formula, sure, dtype, len(arrays), len(numbers))
+    if not loop:
+        return None
+    rows, places = (x[:8] for x in ids)
+    got = [a[at, :64] for a, at in zip(arrays, [rows, *[places] * len(arrays)], strict=False)]
+    wanted = [a.copy() for a in got]
+    each, columns = np.arange(len(rows)), columns[:8].copy()
+    loop(None, None, each, each, numbers, columns, tuple(got), left := np.zeros(8, bool), 0, 8)
+    factors = np.stack(numbers)[:, :, 0]
+    wanted_left = reference.settle_rows(
+        formula, sure, each, each, factors, columns, wanted[0], wanted[1:]
+    )
+    fits = np.array_equal(np.flatnonzero(left), wanted_left) and _same(got, wanted)
     return loop if fits else None

@@ -278,6 +278,71 @@ def plan_update(
     return write
 
 
+def late_rows(
+    rows: np.ndarray, index: np.ndarray | None, stamps: np.ndarray, now: int, all_rows: bool
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Those of `rows` whose stamp is before `now`, each once; their places and their stamps.
+
+    A row's stamp is at its place, which is ``index[row] - 1``, and nowhere if that is -1; no
+    `index`: the row itself. Stamps of 0 count only if `all_rows` do.
+    """
+    places = rows if index is None else index[rows] - 1
+    if index is not None:
+        known = places >= 0
+        rows, places = rows[known], places[known]
+    last = stamps[places]
+    late = last < now
+    if not all_rows:
+        late &= last > 0
+    rows, places, last = rows[late], places[late], last[late]
+    # All write their mark, one mark stays.
+    marks = -np.arange(1, len(rows) + 1, dtype=np.int32)
+    stamps[places] = marks
+    once = stamps[places] == marks
+    rows, places, last = rows[once], places[once], last[once]
+    stamps[places] = last
+    return rows, places.astype(np.int64, copy=False), last
+
+
+def settle_rows(
+    formula: Callable[..., tuple[Any, ...]],
+    sure: Callable[..., Any],
+    rows: np.ndarray,
+    places: np.ndarray,
+    factors: np.ndarray,
+    columns: np.ndarray,
+    table: np.ndarray,
+    slots: list[np.ndarray],
+) -> np.ndarray:
+    """Give rows of `table`, and of its `slots` at `places`, their new numbers, in place.
+
+    ``formula((p, *slots), factors)`` answers them, of the row's column of `factors` (k, n), which
+    `columns` tells. Rows with an element of which ``sure`` of the same is False stay as they are:
+    answers which of `rows` do. Each row is there once. float16 is computed in float32.
+    """
+    wide = np.promote_types(table.dtype, np.float32)
+    arrays, indices = [table, *slots], [rows, *[places] * len(slots)]
+    size = max(1, BLOCK // max(1, math.prod(table.shape[1:]) * wide.itemsize))
+    left = []
+    with np.errstate(all="ignore"):
+        columned = factors.astype(wide).reshape((*factors.shape, *(1,) * (table.ndim - 1)))
+        for start in range(0, len(rows), size):
+            part = np.arange(start, min(start + size, len(rows)))
+            row = [take_rows(a, at[part]) for a, at in zip(arrays, indices, strict=True)]
+            row[0] = row[0].astype(wide, copy=False)
+            numbers = columned.take(columns[part], axis=1)
+            good: Any = sure(row, numbers)
+            if not np.all(good):
+                good = np.broadcast_to(good, row[0].shape).all(axis=tuple(range(1, table.ndim)))
+                left.append(part[~good])
+                part, row = part[good], [x[good] for x in row]
+                numbers = numbers[:, good]
+            new = formula(tuple(row), tuple(numbers))
+            for array, at, values in zip(arrays, indices, new, strict=True):
+                put_rows(array, at[part], values)
+    return np.concatenate(left) if left else np.empty(0, np.int64)
+
+
 def embedding_bag(
     table: np.ndarray,
     rows: np.ndarray,

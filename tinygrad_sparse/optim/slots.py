@@ -134,8 +134,9 @@ class Slots:
             self.grow_full()
             return rows
         if total > len(self.ids):
-            room = max(1024, 2 * len(self.ids), total + total // 4)
-            self.slots = [self._longer(slot, room) for slot in self.slots]
+            room = max(1024, total + total // 2)
+            for i in range(len(self.slots)):  # one by one: the old one of each is let go
+                self.slots[i] = self._longer(self.slots[i], room)
             self.ids = self._longer(self.ids, room)
             self.stamps = None if self.stamps is None else self._longer(self.stamps, room)
             self.counts = None if self.counts is None else self._longer(self.counts, room)

@@ -126,78 +126,71 @@ class State(Slots):
         """Bring rows of `flat` up to date; repeats are fine."""
         if self.history is None:
             return
-        places = rows
-        if self.index is not None:
-            places = self.index[rows] - 1
-            known = places >= 0
-            if self.drift and not known.all():
-                self.places(np.unique(rows[~known]))
-                places = rows if self.index is None else self.index[rows] - 1
-            elif not self.drift:
-                rows, places = rows[known], places[known]
-        assert self.stamps is not None
-        last = self.stamps[places]
-        late = last < self.history.now
-        if not self.drift:
-            late &= last > 0
-        rows, places, last = rows[late], places[late], last[late]
-        if not len(rows):
-            return
-        # Each row once: all write their mark, one mark stays.
-        marks = -np.arange(1, len(rows) + 1, dtype=np.int32)
-        self.stamps[places] = marks
-        once = self.stamps[places] == marks
-        rows, places, last = rows[once], places[once], last[once]
-        self.stamps[places] = last
-        self._catch_up(rows, places, last)
+        if self.drift and self.index is not None:
+            self.places(rows)  # rows without slots move too
+        self._settle(rows)
 
     def _settle_all(self) -> None:
         history = self.history
         assert history is not None and self.stamps is not None
         if self.index is not None:
-            late = np.flatnonzero(self.stamps[: self.used] < history.now)
-            self._catch_up(self.ids[late], late, self.stamps[late])
+            self._settle(self.ids[: self.used])
         if self.drift:
             self.settle_below(...)
         if self.index is None or self.drift:
             for start in range(0, len(self.flat), CHUNK):
                 rows = np.arange(start, min(start + CHUNK, len(self.flat)))
                 if self.index is None:
-                    last = self.stamps[rows]
-                    late = last < history.now if self.drift else (last < history.now) & (last > 0)
-                    self._catch_up(rows[late], rows[late], last[late])
-                else:  # rows without slots: only their decay
+                    self._settle(rows)
+                else:  # rows without slots: one place of zeros, which stay zero, does for all
                     rows = rows[self.index[rows] == 0]
-                    self._catch_up(rows, None, np.zeros(len(rows), np.int32))
+                    nowhere = np.zeros(len(rows), np.int64)
+                    slots = [self._new_slot(name, 1) for name in self.names]
+                    self._catch_up(rows, nowhere, nowhere, slots)
         self.base = history.now
         if self.index is None and self.drift:
             self.stamps[...] = history.now
 
-    def _catch_up(self, rows: Array, places: Array | None, last: Array) -> None:
+    def _settle(self, rows: Array) -> None:
+        """Bring those of `rows` that have slots up to date."""
         history = self.history
+        assert history is not None and self.stamps is not None
+        late = adapter_of(self.array).late_rows
+        rows, places, last = late(rows, self.index, self.stamps, history.now, bool(self.drift))
+        if len(rows):
+            self._catch_up(rows, places, last, self.slots)
+            self.stamps[places] = history.now
+
+    def _catch_up(self, rows: Array, places: Array, last: Array, slots: list[Array]) -> None:
+        """Rows, each there once, from their last step to now, with their slots at `places`."""
+        history, adapter = self.history, adapter_of(self.array)
         if not len(rows):
             return
-        assert history is not None and self.stamps is not None
-        put = adapter_of(self.array).put_rows
-        master = "master" in self.names
-        each = max(1, BLOCK // max(1, math.prod(self.flat.shape[1:]) * self.wide.itemsize))
+        assert history is not None
+        table, at = self.flat, rows
+        if master := "master" in self.names:
+            *slots, table = slots
+            at = places
         steps = np.where(last > 0, last, self.base).astype(np.int64)
-        factors = history.factors(steps)
-        for start in range(0, len(rows), each):
-            part = slice(start, start + each)
-            mine, at = rows[part], None if places is None else places[part]
-            if at is None:
-                slots = [self._new_slot(name, len(mine)) for name in self.names]
-            else:
-                slots = [self._take(slot, at) for slot in self.slots]
-            p = slots.pop() if master else self._take(self.flat, mine).astype(self.wide, copy=False)
-            p, slots = history.rest.apply(factors[:, part], p, slots, steps[part], history)
-            if self.moving:
-                put(self.flat, mine, p)
-            if at is not None:
-                for slot, values in zip(self.slots, [*slots, p] if master else slots, strict=True):
-                    put(slot, at, values)
-                self.stamps[at] = history.now
+        factors, columns = history.factors(steps)
+        todo: Any = slice(None)
+        for formula, sure in history.rest.formulas(factors):
+            mine = at[todo], places[todo]
+            left = adapter.settle_rows(formula, sure, *mine, factors, columns[todo], table, slots)
+            todo = left if type(todo) is slice else todo[left]
+            if not len(todo):
+                break
+        each = max(1, BLOCK // max(1, math.prod(self.flat.shape[1:]) * self.wide.itemsize))
+        for start in range(0, len(todo), each):
+            some = todo[start : start + each]
+            row = [self._take(table, at[some]).astype(self.wide, copy=False)]
+            row += [self._take(slot, places[some]) for slot in slots]
+            new = history.rest.replay(row, factors[:, columns[some]], steps[some], history)
+            adapter.put_rows(table, at[some], new[0])
+            for slot, values in zip(slots, new[1:], strict=True):
+                adapter.put_rows(slot, places[some], values)
+        if master and self.moving:  # else p may have been set by hand, which nobody was told
+            adapter.put_rows(self.flat, rows, self._take(table, places))
 
     def outgrown(self) -> bool:
         """Whether the history takes more room than it should beside the table."""
