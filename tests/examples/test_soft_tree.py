@@ -533,7 +533,7 @@ def test_the_tree_as_text(grown):
     assert sum("leaf" in line for line in lines) == 8
     shares = [int(n) for n in re.findall(r"(?:left|right) (\d+) %", text)]
     assert len(shares) == 14
-    assert any("se 1.00" in line for line in lines)
+    assert any("se (1.00)" in line for line in lines)
     short = export_text(tree, max_depth=1)
     assert [line.split(":")[0] for line in short.splitlines()] == [
         "gate 0",
