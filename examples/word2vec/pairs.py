@@ -43,11 +43,11 @@ START = Place()
 class Batch(NamedTuple):
     """S spans of L centres each, with w words of the text before and after a span.
 
-    `near[s, i, j]` is 1 if word j of span s is a context of its centre i, which is word w + i.
+    `near[s, i, j]` is True if word j of span s is a context of its centre i, which is word w + i.
     """
 
     ids: np.ndarray  # (S, w + L + w)
-    near: np.ndarray  # (S, L, w + L + w), 0 or 1
+    near: np.ndarray  # (S, L, w + L + w), True or False
     sizes: np.ndarray  # (S, L): how many contexts each centre has
     negatives: np.ndarray  # ids drawn at random: their shape is up to who draws
     words: int  # of the text that this batch used up, skipped ones included
@@ -126,7 +126,7 @@ def block_batches(
         l, r = left[rows], right[rows]  # noqa: E741
         near = (offset >= -l) & (offset <= r) & (offset != 0)
         sizes = (l + r)[:, :, 0].astype(np.float32)
-        yield Batch(spans[rows], near.astype(np.float32), sizes, NO_NEGATIVES, int(words), START)
+        yield Batch(spans[rows], near, sizes, NO_NEGATIVES, int(words), START)
 
 
 def subsample(text: Text, keep: np.ndarray, rng: np.random.Generator) -> Text:
