@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+import tinygrad_sparse as ts
+
 from . import evaluation, formats, store
 from .corpus import Sentence, read_text
 from .formats import FormatError
@@ -44,6 +46,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def run_train(options: argparse.Namespace) -> int:
     """Read, train, save, show."""
+    if options.threads is not None:
+        ts.set_num_threads(options.threads)
     saved_to = options.save or options.resume
     for path in (saved_to, options.plot):
         if path is not None and (path.is_dir() or not os.access(path.parent, os.W_OK)):

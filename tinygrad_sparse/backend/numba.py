@@ -51,9 +51,7 @@ def _compiled() -> dict[str, ModuleType] | None:
 
 
 @cache
-def _kernel(
-    name: str, dtype: np.dtype, module: str = "compiled"
-) -> Callable[..., Any] | None:
+def _kernel(name: str, dtype: np.dtype, module: str = "compiled") -> Callable[..., Any] | None:
     modules = _compiled()
     return None if modules is None else modules[module].kernel(name, dtype)
 
@@ -190,7 +188,9 @@ def weighted_rows(w: np.ndarray, y: np.ndarray, ids: np.ndarray) -> np.ndarray:
     What has a weight of 0 is left out, so a NaN in it does not show.
     """
     (S, m, n), d = w.shape, y.shape[1]
-    kernel = _of_groups("weighted_rows", S * m * n * d, (y,), (ids,)) if w.dtype == y.dtype else None
+    kernel = (
+        _of_groups("weighted_rows", S * m * n * d, (y,), (ids,)) if w.dtype == y.dtype else None
+    )
     if kernel is None or not w.flags.aligned:
         return reference.weighted_rows(w, y, ids)
     out = np.empty((S, m, d), y.dtype)
@@ -404,7 +404,16 @@ def _compile(
     g, *old = (a[:n, :64].copy() for a in (g, *tables))
     with np.errstate(all="ignore"):
         wanted = formula(old[0], g, *old[1:], **hyper)
-    loop(None, *_EVERY_ROW, g[0, :0], g, tuple(old), tuple(float(hyper[name]) for name in names), 0, n)
+    loop(
+        None,
+        *_EVERY_ROW,
+        g[0, :0],
+        g,
+        tuple(old),
+        tuple(float(hyper[name]) for name in names),
+        0,
+        n,
+    )
     close = 1e-5 if g.dtype == np.float32 else 1e-12
     fits = all(np.allclose(a, b, close, 0, True) for a, b in zip(old, wanted, strict=True))
     return loop if fits else None

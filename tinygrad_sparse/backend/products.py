@@ -41,9 +41,7 @@ def kernel(name: str, dtype: np.dtype) -> Callable[..., Any]:
 
 
 @jit
-def row_products(
-    x: Any, y: Any, rows: Any, columns: Any, out: Any, start: int, stop: int
-) -> None:
+def row_products(x: Any, y: Any, rows: Any, columns: Any, out: Any, start: int, stop: int) -> None:
     """out[s, i, j] = x[rows[s, i]] · y[columns[s, j]], by tiles of 4 rows and 2 columns."""
     m, n = rows.shape[1], columns.shape[1]
     for s in range(start, stop):
@@ -70,7 +68,7 @@ def row_products(
 
 @jit
 def weighted_rows(w: Any, y: Any, ids: Any, out: Any, start: int, stop: int) -> None:
-    """Row s·m + i of `out` is the sum over j of w[s, i, j] · y[ids[s, j]]; weights of 0 cost little."""
+    """Row s·m + i of `out` is the sum over j of w[s, i, j] · y[ids[s, j]], without weights of 0."""
     m, n = w.shape[1], w.shape[2]
     at, weights = np.empty(n, np.int64), np.empty(n, y.dtype)
     for s in range(start, stop):

@@ -2,12 +2,12 @@
 
 A compiler may not reorder sums of floats, so it adds up a dot product one number after the other.
 Here the order is chosen: a sum has a part for each lane of a vector of LANES bytes, and parts are
-added by halves at the end. It is written out, so it is the same on every machine.
+added by halves at the end. As it is written out, it is the same on every machine.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from llvmlite import ir
@@ -16,7 +16,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 LANES = 32  # bytes that are computed with at once
-HELD = 8  # vectors of a sum that stay in registers at once
+HELD = 12, 8, 4, 1  # vectors of a sum that stay in registers at once: as many as there are
 
 
 class _Vector:
@@ -46,14 +46,14 @@ class _Vector:
         one = self.builder.insert_element(ir.Constant(self.type, ir.Undefined), number, first)
         return self._chosen(one, [0] * self.lanes)
 
-    def total(self, value: Any) -> Any:
-        """The sum of the lanes, by halves."""
-        lanes = self.lanes
-        while lanes > 1:
+    def folded(self, value: Any) -> Any:
+        """A longer vector with this many lanes, halves added; of one lane: a number."""
+        lanes = value.type.count
+        while lanes > self.lanes:
             lanes //= 2
             low, high = range(lanes), range(lanes, 2 * lanes)
             value = self.builder.fadd(self._chosen(value, low), self._chosen(value, high))
-        if self.lanes == 1:
+        if self.lanes > 1:
             return value
         return self.builder.extract_element(value, ir.Constant(ir.IntType(32), 0))
 
@@ -75,15 +75,14 @@ def _members(builder: Any, tuple_: Any, count: int) -> list[Any]:
 
 
 def _parts(
-    builder: Any, number: Any, itemsize: int, d: Any, most: int
+    builder: Any, number: Any, itemsize: int, d: Any, counts: Sequence[int]
 ) -> Iterator[tuple[_Vector, int, Any, Any, Any]]:
     """Ways to go over d columns, each from where the one before ended: blocks of fewer and fewer.
 
-    (vector, how many of it a block has, first column, end, step), with at most `most` in a block.
+    (vector, how many of it a block has, first column, end, step); whole vectors as `counts` says.
     """
     full, start = LANES // itemsize, ir.Constant(d.type, 0)
-    sizes = {(full, most), (full, max(1, most // 2)), (full, 1), (full // 2, 1), (1, 1)}
-    for lanes, count in sorted(sizes, reverse=True):
+    for lanes, count in [*((full, n) for n in counts), (full // 2, 1), (1, 1)]:
         step = ir.Constant(d.type, lanes * count)
         left = builder.sub(d, start)
         stop = builder.add(start, builder.sub(left, builder.urem(left, step)))
@@ -91,11 +90,11 @@ def _parts(
         start = stop
 
 
-def _variables(builder: Any, vector: _Vector, count: int) -> list[Any]:
-    """So many vectors of zeros that can be added to."""
-    variables = [cgutils.alloca_once(builder, vector.type) for _ in range(count)]
-    for variable in variables:
-        builder.store(vector.zero(), variable)
+def _variables(builder: Any, vector: _Vector, values: Sequence[Any]) -> list[Any]:
+    """Variables that have these values and can be added to."""
+    variables = [cgutils.alloca_once(builder, vector.type) for _ in values]
+    for variable, value in zip(variables, values, strict=True):
+        builder.store(value, variable)
     return variables
 
 
@@ -115,15 +114,15 @@ def dots(typing, x, y, rows, columns):  # type: ignore[no-untyped-def]
         left = [_row(context, builder, x, args[0], r) for r in _members(builder, args[2], m)]
         right = [_row(context, builder, y, args[1], c) for c in _members(builder, args[3], n)]
         totals: list[Any] = []
-        for vector, _, start, stop, step in _parts(builder, number, itemsize, left[0][1], 1):
-            sums = _variables(builder, vector, m * n)
+        for vector, _, start, stop, step in _parts(builder, number, itemsize, left[0][1], (1,)):
+            begun = [*map(vector.folded, totals)] or [vector.zero()] * (m * n)
+            sums = _variables(builder, vector, begun)
             with cgutils.for_range_slice(builder, start, stop, step) as (column, _):
                 a = [vector.load(place, column) for place, _ in left]
                 b = [vector.load(place, column) for place, _ in right]
                 for k, variable in enumerate(sums):
                     _add_product(builder, variable, a[k // n], b[k % n])
-            more = [vector.total(builder.load(variable)) for variable in sums]
-            totals = [*map(builder.fadd, totals, more)] if totals else more
+            totals = [*map(builder.load, sums)]
         return context.make_tuple(builder, result, totals)
 
     return result(x, y, rows, columns), generate
@@ -143,7 +142,7 @@ def weighted_sum(typing, y, at, weights, count, out, row):  # type: ignore[no-un
         for vector, held, start, stop, step in _parts(builder, number, itemsize, d, HELD):
             lanes = [ir.Constant(d.type, k * vector.lanes) for k in range(held)]
             with cgutils.for_range_slice(builder, start, stop, step) as (column, _):
-                sums = _variables(builder, vector, held)
+                sums = _variables(builder, vector, [vector.zero()] * held)
                 with cgutils.for_range_slice(builder, zero, args[3], one) as (k, _):
                     source, _ = _row(
                         context, builder, y, args[0], builder.load(builder.gep(ids, [k]))

@@ -9,8 +9,6 @@ every score goes through here, that is half of the time spent on elements.
 
 from __future__ import annotations
 
-from typing import Any
-
 from tinygrad_sparse.backend import Array
 from tinygrad_sparse.primitive import primitive
 from tinygrad_sparse.rules import elementwise

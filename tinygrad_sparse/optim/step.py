@@ -46,7 +46,7 @@ def plan_step(
     if settings["count"] == "row" and rule.prepare is not None:
         hint = f"{rule.formula.__name__} keeps numbers of the whole parameter's steps"
         raise SparsityError(explain(name, "count='all'", "'row'", hint))
-    # Where nobody looks at the new rows, repeats are summed, and rows shortened, as they are applied.
+    # Where nobody looks at the new rows, sums and what shortens them are made as they are applied.
     in_place = state.in_place() and not look and settings["count"] != "row"
     if cap is not None and not (in_place and sparse and g.lead == state.lead):
         g, cap = cap.of(g), None
