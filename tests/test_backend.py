@@ -138,6 +138,54 @@ def test_embedding_bag(compiled, lookup, mode, bags):
     assert_close(got, reference.embedding_bag(table, ids, starts, weights, mode == "mean"))
 
 
+@st.composite
+def groups(draw):
+    """Two tables, ids of their rows by the group, and weights, some of them 0."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    dtype = draw(st.sampled_from(["f2", "f4", "f8"]))
+    S, m, n = (draw(st.integers(0, size)) for size in (5, 18, 43))
+    d = draw(st.sampled_from([0, 1, 3, 4, 8, 31, 64, 100, 133]))
+    x, y = (rng.normal(size=(V, d)).astype(dtype) for V in (7, 500))
+    w = (rng.normal(size=(S, m, n)) * (rng.random((S, m, n)) < 0.6)).astype(dtype)
+    return x, y, rng.integers(0, 7, (S, m)), rng.integers(0, 500, (S, n)), w
+
+
+@law
+@given(groups())
+def test_products_of_looked_up_rows(compiled, group):
+    x, y, rows, columns, w = group
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compiled, "PRODUCTS", 0)  # kernels for small ones too
+        near = np.abs(x).max(initial=0) * np.abs(y).max(initial=0) * x.shape[1]
+        got, wanted = (a.row_products(x, y, rows, columns) for a in (compiled, reference))
+        assert got.dtype == wanted.dtype and got.shape == wanted.shape
+        np.testing.assert_allclose(got, wanted, 0, near * 2 * np.finfo(x.dtype).eps)
+        turned = np.ascontiguousarray(w.swapaxes(1, 2)).swapaxes(1, 2)
+        near = np.abs(w).sum(-1).max(initial=0) * np.abs(y).max(initial=0)
+        wanted = reference.weighted_rows(w, y, columns)
+        for weights in (w, turned):
+            got = compiled.weighted_rows(weights, y, columns)
+            assert got.dtype == wanted.dtype and got.shape == wanted.shape
+            np.testing.assert_allclose(got, wanted, 0, near * 4 * np.finfo(x.dtype).eps)
+
+
+@pytest.mark.filterwarnings("ignore:invalid value")  # inf - inf, in both
+@pytest.mark.parametrize("name", ["logistic_loss", "logistic_slope"])
+@pytest.mark.parametrize("size", [1.0, 20.0, 1e4, np.inf, np.nan])
+def test_the_logistic_loss(compiled, name, size):
+    rng = np.random.default_rng(0)
+    x = (rng.normal(size=(50, 43)) * size).astype("f4")
+    y, w = rng.integers(0, 2, x.shape).astype("f4"), rng.normal(size=x.shape).astype("f4")
+    got = getattr(compiled, name)(x, y, w)
+    wanted = getattr(reference, name)(*(a.astype("f8") for a in (x, y, w)))
+    assert got.dtype == np.float32
+    np.testing.assert_allclose(got, wanted, 1e-6, 1e-6 * min(size, 1e4))
+    for odd in (y[0], y.astype("f8"), y[:, ::-1]):  # what the kernel is not for
+        np.testing.assert_array_equal(
+            getattr(compiled, name)(x, odd, w), getattr(reference, name)(x, odd, w)
+        )
+
+
 @pytest.mark.parametrize("name", RULES)
 @law
 @given(lookup=lookups(), dense=st.booleans(), step=st.integers(1, 1000))

@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+import tinygrad_sparse as ts
+
 from ..program import InputError, check_can_write, exit_code
 from . import evaluation, formats, store
 from .corpus import Sentence, read_text
@@ -34,6 +36,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def run_train(options: argparse.Namespace) -> int:
     """Read, train, save, show."""
+    if options.threads is not None:
+        ts.set_num_threads(options.threads)
     saved_to = options.save or options.resume
     check_can_write(saved_to, options.plot)
     prepare = resumed if options.resume else fresh

@@ -139,7 +139,7 @@ def _train(commands: argparse._SubParsersAction) -> None:
     training("--epochs", type=count, help="how many times the text is read [%(default)s]")
     training("--batch", type=count, dest="centres", help="words a step [%(default)s]")
     training(
-        "--workers", type=width, help="threads that share a step; as many as cores [%(default)s]"
+        "--threads", type=count, help="results do not depend on it [as many as there are cores]"
     )
     training("--lr", type=rate, help="learning rate; it falls evenly to 0 [%(default)s]")
     training("--clip", type=rate, help="no vector moves further in a step [%(default)s]")

@@ -14,6 +14,7 @@ import numpy as np
 
 from tinygrad_sparse.errors import ShapeError, explain
 
+from .log1p_of import log1p_of
 from .precision import wide_dtype
 
 BLOCK = 2**18  # bytes of gradient that an optimizer's formula is run on at a time
@@ -253,12 +254,14 @@ def plan_update(
     slots: list[np.ndarray],
     hyper: dict[str, Any],
     places: Any = None,
+    cap: Any = None,
 ) -> Callable[[], None]:
     """Get an update of some rows of `table` and of its `slots` ready: calling the answer writes it.
 
     Whatever can fail does so here, so that several tables change together or not at all. `rows` are
     ids of the first axis, repeated ones get the sum of their `values`; or ``...`` for every row.
-    `places`, one for each of `rows`, is where the slots have them, if elsewhere.
+    `places`, one for each of `rows`, is where the slots have them, if elsewhere. `cap` shortens the
+    sums that are longer than its `max_norm`: see optim/clip.py.
     """
     at = rows
     if rows is not ...:
@@ -268,6 +271,8 @@ def plan_update(
         if places is not None:
             at = np.empty(len(rows), np.int64)
             at[np.searchsorted(rows, given)] = places
+    if cap is not None:
+        values = cap(values)
     new = update_rows(formula, rows, values, table, slots, hyper, at)
 
     def write() -> None:
@@ -371,6 +376,32 @@ def embedding_bag(
             total /= counts[full].astype(wide).reshape((-1, *(1,) * (taken.ndim - 1)))
         out[full] = total
     return out
+
+
+def row_products(x: np.ndarray, y: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    """x[rows[s, i]] · y[columns[s, j]]: ids (S, m) and (S, n) of tables (V, d) -> (S, m, n)."""
+    return take_rows(x, rows) @ take_rows(y, columns).swapaxes(-1, -2)
+
+
+def weighted_rows(w: np.ndarray, y: np.ndarray, ids: np.ndarray) -> np.ndarray:
+    """The sum over j of w[s, i, j] · y[ids[s, j]]: (S, m, n), (V, d) and (S, n) -> (S, m, d)."""
+    return w @ take_rows(y, ids)
+
+
+def logistic_loss(x: np.ndarray, y: np.ndarray, w: np.ndarray) -> np.ndarray:
+    """w · (log(1 + e**x) - y·x)."""
+    loss = log1p_of(np, np.exp(-np.abs(x)))
+    loss += np.maximum(x, 0.0)
+    return w * (loss - y * x)
+
+
+def logistic_slope(x: np.ndarray, y: np.ndarray, w: np.ndarray) -> np.ndarray:
+    """w · (1 / (1 + e**-x) - y)."""
+    small = np.exp(-np.abs(x))
+    part = np.maximum(small, x >= 0)  # 1 or e**x, over what is 1 + e**-|x|
+    small += 1.0
+    part /= small
+    return w * (part - y)
 
 
 def _rows_in(array: np.ndarray, index: Any, part: Any) -> np.ndarray:

@@ -82,8 +82,21 @@ def clip_grad_rows(grads: GradStore, max_norm: float) -> GradStore:
     its step with them, while the others' do not: this bounds the one without slowing the rest.
     Raises ArgumentError for a row of which the norm is not finite.
     """
-    max_norm = _checked("clip_grad_rows", max_norm)
-    return grads.map(lambda g: map_rows(g, lambda rows: _shortened(rows, max_norm)))
+    return grads.map(RowCap(max_norm).of)
+
+
+class RowCap:
+    """What `clip_grad_rows` does to the rows of a gradient, repeats summed."""
+
+    def __init__(self, max_norm: Any, op: str = "clip_grad_rows") -> None:
+        self.max_norm = _checked(op, max_norm)
+
+    def of(self, g: Gradient) -> Gradient:
+        """The gradient with no row longer than `max_norm`."""
+        return map_rows(g, self)
+
+    def __call__(self, rows: Gradient) -> Gradient:
+        return _shortened(rows, self.max_norm)
 
 
 def _shortened(rows: Gradient, max_norm: float) -> Gradient:

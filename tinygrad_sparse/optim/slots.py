@@ -189,11 +189,13 @@ class Slots:
         plain = not self.averaged and "master" not in self.names
         return plain and self.flat.dtype == self.wide
 
-    def plan(self, places: Any, rows: Any, g: Array, hyper: dict[str, Any]) -> Callable[[], None]:
+    def plan(
+        self, places: Any, rows: Any, g: Array, hyper: dict[str, Any], cap: Any = None
+    ) -> Callable[[], None]:
         """A step that only has to be written, by calling the answer; rows may repeat."""
         plan = adapter_of(self.array).plan_update
         places = None if self.index is None else places
-        return plan(self.rule.formula, rows, g, self.flat, self.slots, hyper, places)
+        return plan(self.rule.formula, rows, g, self.flat, self.slots, hyper, places, cap)
 
     def read_again(self) -> None:
         """What was set by hand is what counts there, not the master copy of before."""
