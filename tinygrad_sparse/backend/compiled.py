@@ -71,20 +71,27 @@ def bag(
     With `mean` the sum is divided by the number of its rows.
     """
     ahead = rows_ahead(table)
+    total = np.empty((1, table.shape[1]), table.dtype)
     for b in range(start, stop):
         for c in range(table.shape[1]):
             out[b, c] = 0
-        for i in range(starts[b], starts[b + 1]):
-            if i + ahead < len(rows):
-                prefetch(table, rows[i + ahead], 0)
-            row = rows[i]
-            if len(weights):
-                w = weights[i]
-                for c in range(table.shape[1]):
-                    out[b, c] += w * table[row, c]
-            else:
-                for c in range(table.shape[1]):
-                    out[b, c] += table[row, c]
+        # A long bag is summed by chunks: of one number after the other the errors would add up.
+        for first in range(starts[b], starts[b + 1], CHUNK):
+            for c in range(table.shape[1]):
+                total[0, c] = 0
+            for i in range(first, min(first + CHUNK, starts[b + 1])):
+                if i + ahead < len(rows):
+                    prefetch(table, rows[i + ahead], 0)
+                row = rows[i]
+                if len(weights):
+                    w = weights[i]
+                    for c in range(table.shape[1]):
+                        total[0, c] += w * table[row, c]
+                else:
+                    for c in range(table.shape[1]):
+                        total[0, c] += table[row, c]
+            for c in range(table.shape[1]):
+                out[b, c] += total[0, c]
         count = starts[b + 1] - starts[b]
         if mean and count:
             for c in range(table.shape[1]):
