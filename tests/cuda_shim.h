@@ -40,7 +40,7 @@ struct Fiber {
 
 static const int MOST = 1024, WIDTH = 32;
 static Fiber* fibers;
-static int size, current, order_of_threads, count;
+static int size, current, order_of_threads;
 static ucontext_t home_context;
 static jmp_buf home;
 static char fault[200];
@@ -131,7 +131,8 @@ static void call(void (*kernel)(A...), void** args, std::index_sequence<I...>)
 }
 
 template <class... A>
-static const char* launch(void (*kernel)(A...), const unsigned* dims, void** args, int order)
+static const char* launch(void (*kernel)(A...), const unsigned* dims, void** args, int order,
+    bool in_fibers)
 {
     static void (*the_kernel)(A...);
     static void** the_args;
@@ -150,7 +151,7 @@ static const char* launch(void (*kernel)(A...), const unsigned* dims, void** arg
         const long long b = order ? blocks - 1 - k : k;
         blockIdx = {unsigned(b % gridDim.x), unsigned(b / gridDim.x % gridDim.y),
             unsigned(b / gridDim.x / gridDim.y)};
-        if (FIBERS) {
+        if (in_fibers) {
             run_block();
             continue;
         }

@@ -36,42 +36,39 @@ extern "C" __global__ void update_runs(ARRAYS, const I* __restrict__ keys,
     I key = keys[start];
     bool began = start == 0 || keys[start - 1] != key;  // whether the run begins in this tile
     int member = order[start];
-    Pack sum = zeros();
-    for (int first = start; first < stop; first += AHEAD) {
-        Pack packs[AHEAD];
-        I ids[AHEAD];
-        int members[AHEAD];
-        #pragma unroll
-        for (int a = 0; a < AHEAD; a++) {
-            if (first + a >= stop) break;
-            ids[a] = keys[first + a];
-            members[a] = order[first + a];
-            packs[a] = load(values + (long long)members[a] * d + column);
-        }
-        #pragma unroll
-        for (int a = 0; a < AHEAD; a++) {
-            if (first + a >= stop) break;
-            if (ids[a] != key) {
-                if (began) {
-                    const long long row = (long long)key, place = places ? places[member] : row;
-                    apply(ARRAY_NAMES, row, place, member, column, d, sum SETTING_NAMES);
-                } else {
-                    store(pieces + 2 * j * d + column, sum);
-                }
-                began = true;
-                sum = zeros();
-                key = ids[a];
+    Pack sum = zeros(), packs[AHEAD];
+    I ids[AHEAD];
+    int members[AHEAD];
+    for (int i = start; i <= stop; i++) {  // one step more, which ends the last run
+        if ((i - start) % AHEAD == 0) {
+            #pragma unroll
+            for (int a = 0; a < AHEAD; a++) {
+                if (i + a >= stop) break;
+                ids[a] = keys[i + a];
+                members[a] = order[i + a];
+                packs[a] = load(values + (long long)members[a] * d + column);
             }
-            member = members[a];
-            add(sum, packs[a]);
         }
-    }
-    const bool ends = stop == n || keys[stop] != key;
-    if (began && ends) {
-        const long long row = (long long)key, place = places ? places[member] : row;
-        apply(ARRAY_NAMES, row, place, member, column, d, sum SETTING_NAMES);
-    } else {
-        store(pieces + (2 * j + (began ? 1 : 0)) * d + column, sum);
+        if (i == stop || ids[0] != key) {
+            const bool goes_on = i == stop && stop < n && keys[stop] == key;
+            if (began && !goes_on) {
+                const long long row = (long long)key, place = places ? places[member] : row;
+                apply(ARRAY_NAMES, row, place, member, column, d, sum SETTING_NAMES);
+            } else {
+                store(pieces + (2 * j + (began ? 1 : 0)) * d + column, sum);
+            }
+            began = true;
+            sum = zeros();
+            key = ids[0];
+        }
+        if (i < stop) add(sum, packs[0]);
+        member = members[0];
+        #pragma unroll
+        for (int a = 1; a < AHEAD; a++) {
+            ids[a - 1] = ids[a];
+            members[a - 1] = members[a];
+            packs[a - 1] = packs[a];
+        }
     }
 }
 
@@ -80,6 +77,7 @@ struct Sum { double x[VEC]; };
 __device__ __forceinline__ void add_pieces(Sum& sum, const T* pieces, const long long first,
     const long long last, const int step, const int column, const int d)
 {
+    #pragma unroll 4
     for (long long j = first; j <= last; j += step) {
         const Pack piece = load(pieces + 2 * j * d + column);
         #pragma unroll
@@ -119,43 +117,35 @@ extern "C" __global__ void update_ends(ARRAYS, const I* __restrict__ keys,
     __shared__ long long lasts[THREADS];
     __shared__ double sums[THREADS][VEC];
     const int column = (blockIdx.y * blockDim.x + threadIdx.x) * VEC;
-    const long long first = (long long)blockIdx.x * blockDim.y;
+    const long long first = (long long)blockIdx.x * blockDim.y, j = first + threadIdx.y;
+    const long long last = j * tile < n ? last_tile(keys, j, n, tile) : j;
     const bool inside = column < d;
-    {
-        const long long j = first + threadIdx.y;
-        const long long last = j * tile < n ? last_tile(keys, j, n, tile) : j;
-        if (threadIdx.x == 0) lasts[threadIdx.y] = last;
-        if (last > j && last - j <= SHORT && inside) {
-            Sum sum = {};
-            add_pieces(sum, pieces + d, j, j, 1, column, d);
-            add_pieces(sum, pieces, j + 1, last, 1, column, d);
-            const int member = order[last * tile];
-            const long long row = (long long)keys[last * tile];
-            const long long place = places ? places[member] : row;
-            apply(ARRAY_NAMES, row, place, member, column, d, narrow(sum) SETTING_NAMES);
-        }
+    Sum sum = {};  // of the run that begins in tile j and goes on to the last one
+    if (inside && last > j) {
+        add_pieces(sum, pieces + d, j, j, 1, column, d);
+        if (last - j <= SHORT) add_pieces(sum, pieces, j + 1, last, 1, column, d);
     }
+    if (threadIdx.x == 0) lasts[threadIdx.y] = last;
     __syncthreads();
     for (int y = 0; y < (int)blockDim.y; y++) {
-        const long long j = first + y, last = lasts[y];
-        if (last - j <= SHORT) continue;
-        Sum sum = {};
-        if (inside && threadIdx.y == 0) add_pieces(sum, pieces + d, j, j, 1, column, d);
-        if (inside) add_pieces(sum, pieces, j + 1 + threadIdx.y, last, blockDim.y, column, d);
-        const int thread = threadIdx.y * blockDim.x + threadIdx.x;
-        for (int v = 0; v < VEC; v++) sums[thread][v] = sum.x[v];
+        if (lasts[y] - (first + y) <= SHORT) continue;
+        Sum part = {};
+        const long long from = first + y + 1 + threadIdx.y;
+        if (inside) add_pieces(part, pieces, from, lasts[y], blockDim.y, column, d);
+        for (int v = 0; v < VEC; v++) sums[threadIdx.y * blockDim.x + threadIdx.x][v] = part.x[v];
         __syncthreads();
-        if (inside && threadIdx.y == 0) {
-            for (int other = 1; other < (int)blockDim.y; other++) {
+        if ((int)threadIdx.y == y) {
+            for (int other = 0; other < (int)blockDim.y; other++) {
                 for (int v = 0; v < VEC; v++) {
                     sum.x[v] += sums[other * blockDim.x + threadIdx.x][v];
                 }
             }
-            const int member = order[last * tile];
-            const long long row = (long long)keys[last * tile];
-            const long long place = places ? places[member] : row;
-            apply(ARRAY_NAMES, row, place, member, column, d, narrow(sum) SETTING_NAMES);
         }
         __syncthreads();
+    }
+    if (inside && last > j) {
+        const int member = order[last * tile];
+        const long long row = (long long)keys[last * tile], place = places ? places[member] : row;
+        apply(ARRAY_NAMES, row, place, member, column, d, narrow(sum) SETTING_NAMES);
     }
 }
