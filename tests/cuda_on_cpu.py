@@ -7,7 +7,6 @@ guards that must stay as they are), and that no result depends on which thread r
 import ctypes
 import hashlib
 import os
-import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -15,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tinygrad_sparse.backend.cuda import plans
+from tinygrad_sparse.backend.cuda import plans, texts
 
 SHIM = Path(__file__).with_name("cuda_shim.h")
 # No fused multiply-adds: one rounding an operation, as the kernels are compiled for a GPU.
@@ -97,7 +96,7 @@ def build(folder, text):
     header = compiled(folder, SHIM.read_text(), ".h.gch", ["-x", "c++-header"])
     cooperate = "_sync" in text.replace("__syncwarp", "_sync") or "__syncthreads" in text
     source = [text]
-    for entry in re.findall(r"__global__ void(?: __launch_bounds__\(.*?\))? (\w+)\(", text):
+    for entry in texts.entries_of(text):
         source.append(WRAPPER % (entry, entry, str(cooperate).lower()))
     include = ["-include", str(header.with_suffix("")), "-shared"]
     return compiled(folder, "\n".join(source), ".so", include)

@@ -23,6 +23,12 @@ static Dim gridDim, blockDim, blockIdx, threadIdx;
 static inline int min(int x, int y) { return x < y ? x : y; }
 static inline int atomicAdd(int* at, int x) { int old = *at; *at += x; return old; }
 static inline int atomicMin(int* at, int x) { int old = *at; if (x < old) *at = x; return old; }
+static inline double __longlong_as_double(long long x)
+{
+    double result;
+    memcpy(&result, &x, sizeof result);
+    return result;
+}
 static inline int __popc(unsigned x) { return __builtin_popcount(x); }
 
 namespace shim {

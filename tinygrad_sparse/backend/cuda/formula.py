@@ -265,8 +265,9 @@ def _element_text(
     for name, old in zip(names, given, strict=True):
         lines.append(f"    Pack {name}pack{f' = load({name}at)' if old.at in used else ''};")
     lines += ["    #pragma unroll", "    for (int lane = 0; lane < VEC; lane++) {"]
-    lines += [f"        const T {n}_ = {n}pack.x[lane];" for n, old in zip(names, given, strict=True)
-              if old.at in used]  # fmt: skip
+    for name, old in zip(names, given, strict=True):
+        if old.at in used:
+            lines.append(f"        const T {name}_ = {name}pack.x[lane];")
     if g.at in used:
         lines.append("        const T g_ = gradient.x[lane];")
     lines += [f"        {line}" for line in printer.lines(used)]

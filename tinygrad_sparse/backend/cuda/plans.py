@@ -107,7 +107,7 @@ def embedding_bag(
     yield Launch(kernel, *_over_rows(bags, d, vec), args)
 
 
-# -- repeats -----------------------------------------------------------------------------------------
+# -- repeats ---------------------------------------------------------------------------------------
 
 
 class Runs(NamedTuple):
@@ -220,8 +220,8 @@ def update(
 ) -> Plan[None]:
     """An optimizer's formula on rows of `table` and of its `slots`, in place.
 
-    `ids` may repeat, the sum of a row's values is its gradient; ``repeats=False`` promises that they
-    do not, and no ids are all rows. `places` (int64), one for each id, is where the slots have the
+    `ids` may repeat, the sum of a row's values is its gradient; ``repeats=False`` says that they do
+    not, and no ids are all rows. `places` (int64), one for each id, is where the slots have the
     rows, if elsewhere. A number in `hyper` may be an array with one for each row: without repeats
     only. `numbers`, float64 on the device, is where the kernels read the formula's numbers, for a
     captured graph: fill it with what `numbers_of` answers. Raises FormulaError.
@@ -229,7 +229,10 @@ def update(
     made, given = _generated(formula, hyper, table, slots, numbers is not None)
     if not values.size:
         return
-    settings = [*(given if numbers is None else [numbers]), *(hyper[name] for name, _ in made.columns)]
+    settings = [
+        *(given if numbers is None else [numbers]),
+        *(hyper[name] for name, _ in made.columns),
+    ]
     d, V = math.prod(table.shape[1:]), len(table)
     arrays = tuple(_flat(a) for a in (table, *slots))
     values = values.reshape(-1, d)
@@ -302,7 +305,7 @@ def _update_sorted(
         yield Launch(Kernel("update_ends", text), grid, block, args)
 
 
-# -- skip-gram ---------------------------------------------------------------------------------------
+# -- skip-gram -------------------------------------------------------------------------------------
 
 
 class SkipGram(NamedTuple):
@@ -347,7 +350,7 @@ def _keys(ids: Array, V: int) -> np.dtype:
 
 
 def tile_of(n: int) -> int:
-    """How many sorted ids one thread goes through: few where there are few, to have threads at all."""
+    """How many sorted ids a thread goes through: few where there are few, to have threads."""
     return min(32, max(4, 2 ** ((n // 8192).bit_length() - 1) if n >= 8192 else 4))
 
 

@@ -1,9 +1,9 @@
 """Symbols that an optimizer's formula is run on once, to learn what it computes. Floor 1.
 
-Two kinds. A `Setting` is a plain number of a step (lr, beta1): arithmetic among settings is Python's
-own and stays on the host, where each step repeats it; a branch on one is remembered as a guard. A
-`Symbol` is a value of an element or of a row: what is done to it becomes a node of a graph, with the
-dtypes that NumPy's own resolver gives. Nothing here knows a formula.
+Two kinds. A `Setting` is a plain number of a step (lr, beta1): arithmetic among settings is
+Python's own and stays on the host, where each step repeats it; a branch on one is remembered as a
+guard. A `Symbol` is a value of an element or of a row: what is done to it becomes a node of a
+graph, with the dtypes that NumPy's own resolver gives. Nothing here knows a formula.
 """
 
 from __future__ import annotations
@@ -117,7 +117,8 @@ class Graph:
 
     def reduce(self, x: Symbol, axis: Any, keepdims: bool, mean: bool) -> Symbol:
         ndim = len(self.row_shape) + 1
-        axes = tuple(sorted(a % ndim for a in (axis if isinstance(axis, tuple) else (axis,))))
+        given = axis if isinstance(axis, tuple) else () if axis is None else (axis,)
+        axes = tuple(sorted(a % ndim for a in given))
         if axes != tuple(range(1, ndim)) or not keepdims or x.dtype.kind != "f":
             self.fail(f"a sum over axis={axis}, keepdims={keepdims}", "sum whole rows, keepdims")
         if x.node.level == ROW:
@@ -162,7 +163,9 @@ class Symbol(NDArrayOperatorsMixin):
         graph = self.graph
         if method != "__call__" or more:
             options = "".join(f", {k}=" for k in more)
-            graph.fail(f"np.{ufunc.__name__}{'' if method == '__call__' else f'.{method}'}{options}")
+            graph.fail(
+                f"np.{ufunc.__name__}{'' if method == '__call__' else f'.{method}'}{options}"
+            )
         if ufunc is np.power:
             simple = self._simple_power(*inputs)
             if simple is not None:
@@ -276,18 +279,21 @@ def _binary(sign: str, function: Callable[..., Any]) -> None:
         setattr(Setting, f"__r{name}__", backward)
 
 
+def _unary(word: str, function: Callable[..., Any]) -> None:
+    def forward(self: Setting) -> Setting:
+        return self.graph.setting(function, (self,), f"{word}({self.text})")
+
+    setattr(Setting, f"__{function.__name__}__", forward)
+
+
 for _sign, _f in {
     "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv,
     "**": operator.pow, "//": operator.floordiv, "%": operator.mod, "<": operator.lt,
     "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq, "!=": operator.ne,
 }.items():  # fmt: skip
     _binary(_sign, _f)
-for _sign, _f in {"-": operator.neg, "+": operator.pos, "abs": operator.abs}.items():
-    setattr(
-        Setting,
-        f"__{_f.__name__}__",
-        lambda self, f=_f, sign=_sign: self.graph.setting(f, (self,), f"{sign}({self.text})"),
-    )
+for _word, _g in (("-", operator.neg), ("+", operator.pos), ("abs", operator.abs)):
+    _unary(_word, _g)
 
 C_TYPES = {
     np.dtype(np.float32): "float",

@@ -6,6 +6,7 @@ one file of source/. Any compiler of CUDA C takes it as it is; nothing here need
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -17,18 +18,8 @@ from .formula import Generated
 # One rounding an operation, as in NumPy: a fused multiply-add would have other last digits.
 OPTIONS = ("-std=c++17", "--fmad=false")
 FLOATS = {np.dtype(np.float32): "float", np.dtype(np.float64): "double"}
+_ENTRY = re.compile(r"__global__ void(?: __launch_bounds__\(.*?\))? (\w+)\(")
 _INTS = {np.dtype(np.int32): "int", np.dtype(np.int64): "long long"}
-
-ENTRIES = {  # the kernels of each file
-    "rows": ("take_rows", "check_ids", "embedding_bag"),
-    "sort": (
-        "sort_count", "sort_scan", "sort_move", "runs_count", "runs_scan", "runs_number",
-        "sort_small",
-    ),
-    "update": ("update_rows", "update_runs", "update_ends"),
-    "update_whole": ("update_rows",),
-    "skip_gram": ("skip_gram",),
-}  # fmt: skip
 
 
 class Kernel(NamedTuple):
@@ -41,6 +32,11 @@ class Kernel(NamedTuple):
 def pack_of(dtype: np.dtype) -> int:
     """How many numbers make 16 bytes, the most that a thread moves at once."""
     return 16 // np.dtype(dtype).itemsize
+
+
+def entries_of(text: str) -> list[str]:
+    """The names of a text's kernels."""
+    return _ENTRY.findall(text)
 
 
 @cache

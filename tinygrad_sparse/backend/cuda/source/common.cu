@@ -2,8 +2,8 @@
 
 #define FULL 0xffffffffu
 #define WARP 32
-#define INFINITE (1e308 * 10)
-#define NOT_A_NUMBER (INFINITE - INFINITE)
+#define INFINITE __longlong_as_double(0x7ff0000000000000LL)
+#define NOT_A_NUMBER __longlong_as_double(0x7ff8000000000000LL)
 
 struct alignas(sizeof(T) * VEC) Pack { T x[VEC]; };
 
