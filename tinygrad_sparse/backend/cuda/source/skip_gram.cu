@@ -47,6 +47,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) skip_gram(
         for (int k = 0; k < SCORES; k++) {
             const int e = threadIdx.x + k * THREADS;
             if (e >= LENGTH * WORDS) break;
+            #pragma unroll 4
             for (int column = 0; column < CHUNK; column++) {
                 scores[k] += h[e / WORDS][column] * c[e % WORDS][column];
             }
