@@ -1,11 +1,11 @@
 """Formulas printed as C compute what NumPy computes: no formula is written twice.
 
-The kernels are the CUDA texts themselves, built for the CPU: see cuda_on_cpu.py.
+The kernels are the CUDA texts themselves, built for the CPU: see cuda_machines.py.
 """
 
 import math
 
-import cuda_on_cpu
+import cuda_machines
 import numpy as np
 import pytest
 
@@ -18,7 +18,7 @@ from tinygrad_sparse.errors import ArgumentError, ShapeError
 from tinygrad_sparse.optim import rules
 from tinygrad_sparse.optim.rule import Rule
 
-cpu = cuda_on_cpu.cpu
+machine = cuda_machines.machine
 
 
 @optim.rule(slots=("m",), rest=optim.along(lambda m: np.sign(m)))
@@ -43,18 +43,18 @@ def settings_of(formula, step=3):
     return hyper
 
 
-def both(cpu, formula, ids, values, table, slots, hyper, places=None, order=0, **more):
+def both(machine, formula, ids, values, table, slots, hyper, places=None, order=0, **more):
     """(what the NumPy adapter makes of the arrays, what the kernels make of them)."""
     wanted = [np.array(a) for a in (table, *slots)]
     rows = ... if ids is None else ids
     with np.errstate(all="ignore"):
         reference.plan_update(formula, rows, values, wanted[0], wanted[1:], hyper, places)()
-    got = [cpu.array(a) for a in (table, *slots)]
-    given = [None if a is None else cpu.array(a) for a in (ids, values, places)]
+    got = [machine.array(a) for a in (table, *slots)]
+    given = [None if a is None else machine.array(a) for a in (ids, values, places)]
     plan = plans.update(
-        cpu.memory, formula, given[0], given[1], got[0], got[1:], hyper, given[2], **more
+        machine.memory, formula, given[0], given[1], got[0], got[1:], hyper, given[2], **more
     )
-    cpu.run(plan, order)
+    machine.run(plan, order)
     return wanted, got
 
 
@@ -72,13 +72,13 @@ def problem(rule, dtype, n, V=40, row=(8,), seed=0, distinct=False):
 
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 @pytest.mark.parametrize("name", RULES)
-def test_every_rule(cpu, name, dtype):
+def test_every_rule(machine, name, dtype):
     rule = RULES[name]
     hyper = settings_of(rule.formula)
     for n, distinct in ((1, True), (30, True), (300, False)):
         problem_ = problem(rule, dtype, n, distinct=distinct)
-        wanted, got = both(cpu, rule.formula, *problem_, hyper)
-        _, backwards = both(cpu, rule.formula, *problem_, hyper, order=1)
+        wanted, got = both(machine, rule.formula, *problem_, hyper)
+        _, backwards = both(machine, rule.formula, *problem_, hyper, order=1)
         for a, b, c in zip(wanted, got, backwards, strict=True):
             np.testing.assert_array_equal(b, c, "a race")
             if distinct and name not in INEXACT:
@@ -89,58 +89,68 @@ def test_every_rule(cpu, name, dtype):
 
 @pytest.mark.parametrize("name", ["adam", "rowwise_adagrad"])
 @pytest.mark.parametrize("row", [(1,), (5,), (2, 3), (8,), (300,), ()])
-def test_rows_of_any_shape(cpu, name, row):
+def test_rows_of_any_shape(machine, name, row):
     rule = RULES[name]
     for n in (0, 1, 100):
         problem_ = problem(rule, "f8", n, row=row)
-        wanted, got = both(cpu, rule.formula, *problem_, settings_of(rule.formula))
+        wanted, got = both(machine, rule.formula, *problem_, settings_of(rule.formula))
         for a, b in zip(wanted, got, strict=True):
             np.testing.assert_allclose(b, a, 1e-12)
 
 
 @pytest.mark.parametrize("name", ["adagrad", "rowwise_adagrad"])
 @pytest.mark.parametrize("ids", ["repeated", "distinct", "all"])
-def test_slots_may_have_the_rows_elsewhere_and_all_rows_may_change(cpu, name, ids):
+def test_slots_may_have_the_rows_elsewhere_and_all_rows_may_change(machine, name, ids):
     rule = RULES[name]
     n = 40 if ids == "all" else 30
     rows, values, table, slots = problem(rule, "f4", n, distinct=ids != "repeated")
     hyper = settings_of(rule.formula)
     if ids == "all":
-        wanted, got = both(cpu, rule.formula, None, values, table, slots, hyper)
+        wanted, got = both(machine, rule.formula, None, values, table, slots, hyper)
     else:
         places = np.random.default_rng(1).permutation(len(table))[rows]
         wanted, got = both(
-            cpu, rule.formula, rows, values, table, slots, hyper, places, repeats=ids == "repeated"
+            machine,
+            rule.formula,
+            rows,
+            values,
+            table,
+            slots,
+            hyper,
+            places,
+            repeats=ids == "repeated",
         )
     for a, b in zip(wanted, got, strict=True):
         np.testing.assert_allclose(b, a, 1e-5)
 
 
-def test_settings_may_lie_on_the_device(cpu):
+def test_settings_may_lie_on_the_device(machine):
     """Then a captured graph sees the numbers of each step."""
     rule = RULES["adam"]
     ids, values, table, slots = problem(rule, "f4", 100)
-    numbers = cpu.array(np.zeros(16))
+    numbers = machine.array(np.zeros(16))
     for step in (1, 2):
         hyper = settings_of(rule.formula, step)
         fresh = plans.numbers_of(rule.formula, hyper, table, slots)
         numbers[: len(fresh)] = fresh
-        wanted, got = both(cpu, rule.formula, ids, values, table, slots, hyper, numbers=numbers)
+        wanted, got = both(machine, rule.formula, ids, values, table, slots, hyper, numbers=numbers)
         for a, b in zip(wanted, got, strict=True):
             np.testing.assert_allclose(b, a, 1e-5)
-        texts = {launch.kernel.text for launch in cpu.launches}
+        texts = {launch.kernel.text for launch in machine.launches}
         if step == 1:
             first = texts
     assert texts == first
 
 
-def test_a_setting_may_have_a_number_for_each_row(cpu):
+def test_a_setting_may_have_a_number_for_each_row(machine):
     """As with ``count="row"``: float64 columns, and NumPy's promotion with them."""
     rule = RULES["adam"]
     ids, values, table, slots = problem(rule, "f4", 30, distinct=True)
     hyper = settings_of(rule.formula)
-    hyper["step"] = cpu.array(np.arange(1.0, 31.0).reshape(30, 1))
-    wanted, got = both(cpu, rule.formula, np.sort(ids), values, table, slots, hyper, repeats=False)
+    hyper["step"] = machine.array(np.arange(1.0, 31.0).reshape(30, 1))
+    wanted, got = both(
+        machine, rule.formula, np.sort(ids), values, table, slots, hyper, repeats=False
+    )
     for a, b in zip(wanted, got, strict=True):
         np.testing.assert_allclose(b, a, 2e-7)
 
@@ -204,14 +214,14 @@ def of_settings(p, g, *, lr, n):
         (of_settings, {"lr": 0.1, "n": 1}),
     ],
 )
-def test_any_elementwise_formula_gives_numpys_numbers(cpu, formula, hyper, dtype):
+def test_any_elementwise_formula_gives_numpys_numbers(machine, formula, hyper, dtype):
     rng = np.random.default_rng(0)
     count = formula.__code__.co_argcount - 1
     table, *slots = rng.normal(size=(count, 50, 8)).astype(dtype)
     values = rng.normal(size=(50, 8)).astype(dtype)
     values[0, :4] = [np.nan, np.inf, -np.inf, 0.0]
     table[1, :2] = np.nan, -0.0
-    wanted, got = both(cpu, formula, None, values, table, slots, hyper)
+    wanted, got = both(machine, formula, None, values, table, slots, hyper)
     for a, b in zip(wanted, got, strict=True):
         last = 4 * np.finfo(dtype).eps  # of terms near 1; libm and NumPy round exp differently
         np.testing.assert_allclose(b, a, last, last)
@@ -230,7 +240,7 @@ def clipped(p, g, *, lr, most):
 
 
 @pytest.mark.parametrize("d", [1, 31, 32, 100])
-def test_formulas_that_sum_over_rows(cpu, d):
+def test_formulas_that_sum_over_rows(machine, d):
     rng = np.random.default_rng(0)
     table, values = rng.normal(size=(2, 40, d))
     h, ids = rng.uniform(size=(40, 1)), rng.integers(0, 40, 40)
@@ -238,7 +248,7 @@ def test_formulas_that_sum_over_rows(cpu, d):
         (centred, [h], {"lr": 0.1, "eps": 1e-3}), (clipped, [], {"lr": 0.1, "most": 0.5}),
     ):  # fmt: skip
         for rows in (ids, None):
-            wanted, got = both(cpu, formula, rows, values, table, slots, hyper)
+            wanted, got = both(machine, formula, rows, values, table, slots, hyper)
             for a, b in zip(wanted, got, strict=True):
                 np.testing.assert_allclose(b, a, 1e-12, 1e-12)
 
@@ -321,7 +331,7 @@ def test_results_of_another_number_are_refused():
         assert said in str(error.value)
 
 
-def test_tables_of_other_dtypes_are_refused(cpu):
+def test_tables_of_other_dtypes_are_refused(machine):
     table = np.ones((3, 4), np.float16)
     with pytest.raises(ArgumentError, match="a kernel: expected float32 or float64, got float16"):
-        cpu.run(plans.update(cpu.memory, choices, None, table, table, [], {}))
+        machine.run(plans.update(machine.memory, choices, None, table, table, [], {}))

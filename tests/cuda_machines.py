@@ -1,7 +1,8 @@
 """The CUDA texts of the package on the CPU: built by g++ behind a small header, launched by ctypes.
 
 What a kernel computes is tested so without a GPU: its numbers, its bounds (arrays lie between
-guards that must stay as they are), and that no result depends on which thread runs first.
+guards that must stay as they are), and that no result depends on which thread runs first. Where
+there is a GPU, `pytest -m gpu` runs the same tests on it.
 """
 
 import ctypes
@@ -74,7 +75,7 @@ class Cpu:
         function.restype = ctypes.c_char_p
         places = []
         for x in launch.args:
-            if isinstance(x, np.ndarray) and not isinstance(x, np.generic):
+            if isinstance(x, np.ndarray):
                 assert x.flags.c_contiguous
                 places.append(ctypes.c_void_p(x.ctypes.data))
             else:  # a number of the kernel's own type
@@ -117,9 +118,36 @@ def compiled(folder, source, suffix, flags):
     return result
 
 
-@pytest.fixture(scope="session")
-def cpu(request):
-    """Where the kernels run; skips where there is no g++."""
+class Gpu(Cpu):
+    """The same tests on a GPU: what a kernel is given goes there, and comes back after it."""
+
+    def __init__(self):
+        super().__init__("")
+        self.modules = {}
+
+    def launch(self, launch):
+        import cupy
+
+        self.launches.append(launch)
+        text = launch.kernel.text
+        if text not in self.modules:
+            self.modules[text] = cupy.RawModule(code=text, options=texts.OPTIONS)
+        kernel = self.modules[text].get_function(launch.kernel.entry)
+        given = [cupy.asarray(x) if isinstance(x, np.ndarray) else x for x in launch.args]
+        kernel(launch.grid, launch.block, tuple(given))
+        for x, there in zip(launch.args, given, strict=True):
+            if isinstance(x, np.ndarray):
+                x[...] = there.get()
+
+
+@pytest.fixture(scope="session", params=["cpu", pytest.param("gpu", marks=pytest.mark.gpu)])
+def machine(request):
+    """What runs the kernels; skips where there is no g++, or no GPU."""
+    if request.param == "gpu":
+        cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
+        if not cupy.is_available():
+            pytest.skip("there is no GPU")
+        return Gpu()
     if shutil.which("g++") is None:
         pytest.skip("g++ is not installed: no kernel can run on the CPU")
     return Cpu(request.config.cache.mkdir("cuda_on_cpu"))
