@@ -101,29 +101,42 @@ static void release(int first, int last, State state)
     for (int t = first; t < last; t++) if (fibers[t].state == state) fibers[t].state = READY;
 }
 
+// One turn for each lane that need not wait; false if none was left.
+static bool run_warp(int first, int last)
+{
+    bool moved = false;
+    for (int k = 0; k < last - first; k++) {
+        const int t = order_of_threads ? last - 1 - k : first + k;
+        if (fibers[t].state == FRESH || fibers[t].state == READY) {
+            resume(t);
+            moved = true;
+        }
+    }
+    if (all_wait(first, last, IN_WARP)) {
+        release(first, last, IN_WARP);
+        moved = true;
+    }
+    return moved && !fault[0];
+}
+
 static void run_block()
 {
     for (int t = 0; t < size; t++) {
         fibers[t].state = FRESH;
         fibers[t].index = {t % blockDim.x, t / blockDim.x % blockDim.y, t / blockDim.x / blockDim.y};
     }
+    const int warps = (size + WIDTH - 1) / WIDTH;
     for (;;) {
         bool moved = false, left = false;
-        for (int k = 0; k < size; k++) {
-            const int t = order_of_threads ? size - 1 - k : k;
-            if (fibers[t].state == FRESH || fibers[t].state == READY) {
-                resume(t);
-                moved = true;
-            }
-            left |= fibers[t].state != DONE;
+        for (int k = 0; k < warps; k++) {  // each as far as it can go: warps are never in step
+            const int first = (order_of_threads ? warps - 1 - k : k) * WIDTH;
+            while (run_warp(first, min(first + WIDTH, size))) moved = true;
+            if (fault[0]) return;
         }
-        if (!left || fault[0]) return;
-        for (int w = 0; w < size; w += WIDTH) {
-            const int end = min(w + WIDTH, size);
-            if (all_wait(w, end, IN_WARP)) { release(w, end, IN_WARP); moved = true; }
-        }
-        if (all_wait(0, size, AT_BARRIER)) { release(0, size, AT_BARRIER); moved = true; }
-        if (!moved) {
+        for (int t = 0; t < size; t++) left |= fibers[t].state != DONE;
+        if (!left) return;
+        if (all_wait(0, size, AT_BARRIER)) release(0, size, AT_BARRIER);
+        else if (!moved) {
             snprintf(fault, sizeof fault, "threads wait for each other at different places");
             return;
         }
