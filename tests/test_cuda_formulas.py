@@ -142,6 +142,26 @@ def test_settings_may_lie_on_the_device(machine):
     assert texts == first
 
 
+def rested(p, g, m, *, kept, moved, decay):
+    """What the closed forms of rows at rest are made of."""
+    return kept * p - moved * m / (np.sqrt(np.abs(m)) + 1.0), decay * m
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("columns", ["f4", "f8"])
+def test_every_row_may_have_numbers_of_its_own(machine, dtype, columns):
+    rng = np.random.default_rng(0)
+    table, m = rng.normal(size=(2, 40, 8)).astype(dtype)
+    hyper = {
+        name: machine.array(rng.random((40, 1)).astype(columns))
+        for name in ("kept", "moved", "decay")
+    }
+    wanted, got = both(machine, rested, None, table, table, [m], hyper)
+    for a, b in zip(wanted, got, strict=True):
+        last = np.finfo(dtype).eps  # NumPy's answer may be float64: it is rounded once, in writing
+        np.testing.assert_allclose(b, a.astype(dtype), last, last)
+
+
 def test_a_setting_may_have_a_number_for_each_row(machine):
     """As with ``count="row"``: float64 columns, and NumPy's promotion with them."""
     rule = RULES["adam"]

@@ -263,6 +263,25 @@ def test_rows_that_are_not_16_bytes_apart_move_number_by_number(machine):
         assert wide == (table.ctypes.data % 16 == 0 and table.shape[1] == 8)
 
 
+def test_what_a_kernel_would_misread_is_refused(machine):
+    """It gets addresses, and could not know."""
+    table, ids = machine.array(np.ones((9, 8), "f4")), machine.array(np.arange(9))
+    wide, out = machine.array(np.ones((9, 8))), machine.empty((9, 8), "f4")
+    sgd, memory = ts.optim.rules.sgd.formula, machine.memory
+    for plan, said in (
+        (plans.take_rows(memory, table, ids.astype("u1"), out), "int64 in one piece, got uint8"),
+        (plans.take_rows(memory, table, ids, wide), "float32 in one piece, got float64"),
+        (plans.take_rows(memory, table[:, ::2], ids, out[:, :4]), "(9, 4), not in one piece"),
+        (plans.group(memory, ids[::2], 9), "group: expected arrays of int64 in one piece"),
+        (plans.coalesce(memory, ids, wide.astype(int), 9), "expected float32 or float64"),
+        (plans.update(memory, sgd, ids, wide, table, [], {"lr": 0.1}), "update: expected arrays"),
+        (plans.update(memory, sgd, ids, out, table, [wide], {"lr": 0.1}), "got float64 (9, 8)"),
+    ):
+        with pytest.raises(ArgumentError) as error:
+            list(plan)
+        assert said in str(error.value)
+
+
 def test_tiles_grow_with_the_number_of_ids():
     assert [plans.tile_of(n) for n in (1, 8192, 40_000, 70_000, 10**6, 10**9)] == [
         4,

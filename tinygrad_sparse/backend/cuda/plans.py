@@ -72,6 +72,8 @@ def take_rows(
     `bad`, one int32 that holds n, gets the first place of an id outside of the table.
     """
     n, d = out.shape
+    _check("take_rows", _float(table), table, out)
+    _check("take_rows", _id_dtype(ids), ids)
     if not out.size:
         return
     vec = _vec(memory, d, table, out)
@@ -84,6 +86,7 @@ def take_rows(
 def check_ids(memory: Memory, ids: Array, V: int, bad: Array) -> Plan[Array]:
     """int64 ids as the kernels want them: not negative, int32 if V allows it; `bad` as above."""
     n = len(ids)
+    _check("check_ids", INT64, ids)
     out = memory.empty((n,), key_dtype(V))
     if n:
         kernel = Kernel("check_ids", texts.rows_text(np.dtype(np.float32), out.dtype, 1))
@@ -98,6 +101,9 @@ def embedding_bag(
 ) -> Plan[None]:
     """``out[b]``: the weighted sum of the rows of a bag. table (V, d), starts (B + 1,) of int64."""
     bags, d = out.shape
+    _check("embedding_bag", _float(table), table, out, *([] if weights is None else [weights]))
+    _check("embedding_bag", _id_dtype(ids), ids)
+    _check("embedding_bag", INT64, starts)
     if not out.size:
         return
     vec = _vec(memory, d, table, out)
@@ -123,6 +129,7 @@ class Runs(NamedTuple):
 
 def sort(memory: Memory, ids: Array, V: int) -> Plan[tuple[Array, Array]]:
     """Ids in [0, V) in ascending order, and where each was given; equal ids as they came."""
+    _check("sort", _id_dtype(ids), ids)
     if len(ids) <= SMALL:
         runs = yield from _small(memory, ids, V, number=False)
         return runs.keys, runs.order
@@ -132,6 +139,7 @@ def sort(memory: Memory, ids: Array, V: int) -> Plan[tuple[Array, Array]]:
 def group(memory: Memory, ids: Array, V: int) -> Plan[Runs]:
     """`sort`, and the runs of equal ids numbered."""
     n = len(ids)
+    _check("group", _id_dtype(ids), ids)
     if n <= SMALL:
         return (yield from _small(memory, ids, V, number=True))
     keys, order = yield from _large(memory, ids, V)
@@ -192,6 +200,7 @@ def coalesce(memory: Memory, ids: Array, values: Array, V: int) -> Plan[tuple[Ar
 
     Rows from there on are not written.
     """
+    _check("coalesce", _float(values), values)
     sums = memory.empty(values.shape, values.dtype)
     runs = yield from group(memory, ids, V)
     formula, _ = generate(_store, {}, values.dtype)
@@ -226,6 +235,11 @@ def update(
     only. `numbers`, float64 on the device, is where the kernels read the formula's numbers, for a
     captured graph: fill it with what `numbers_of` answers. Raises FormulaError.
     """
+    _check("update", _float(table), table, values, *slots)
+    if ids is not None:
+        _check("update", _id_dtype(ids), ids)
+    if places is not None:
+        _check("update", INT64, places)
     made, given = _generated(formula, hyper, table, slots, numbers is not None)
     if not values.size:
         return
@@ -327,6 +341,8 @@ def skip_gram(
     word weighs `weight` a context, K / k in examples/word2vec.
     """
     (S, L), M, d, dtype = centres.shape, words.shape[1], inputs.shape[1], _float(inputs)
+    _check("skip_gram", dtype, inputs, outputs, near, sizes)
+    _check("skip_gram", _id_dtype(centres), centres, words)
     made = SkipGram(
         memory.empty((S * L, d), dtype), memory.empty((S * M, d), dtype), memory.empty((S,), dtype)
     )
@@ -388,6 +404,18 @@ def _float(x: Array) -> np.dtype:
     if dtype not in texts.FLOATS:
         raise ArgumentError(explain("a kernel", "float32 or float64", f"{dtype}"))
     return dtype
+
+
+def _id_dtype(ids: Array) -> np.dtype:
+    return INT32 if ids.dtype == INT32 else INT64
+
+
+def _check(op: str, dtype: np.dtype, *arrays: Array) -> None:
+    """A kernel sees addresses alone: what is behind them is made sure of here."""
+    for x in arrays:
+        if x.dtype != dtype or not x.flags.c_contiguous:
+            got = f"{x.dtype} {x.shape}" + ("" if x.flags.c_contiguous else ", not in one piece")
+            raise ArgumentError(explain(op, f"arrays of {dtype} in one piece", got))
 
 
 def _room_for_runs(memory: Memory, n: int) -> tuple[Array, Array, Array, Array]:
