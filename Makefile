@@ -1,15 +1,16 @@
 # Needs Python 3.11 or later and make; everything else goes into $(VENV), once.
 PYTHON ?= python3
 VENV ?= .venv
+TEST_EXTRAS ?= examples,fast,test
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable
 
-.PHONY: help demo test smoke lint docs bench clean
+.PHONY: help demo test smoke lint docs bench bench-gpu clean
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 
 help:  ## list the targets
-	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/:.*## /	/'
+	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /	/'
 
 demo: $(VENV)/.examples  ## train word2vec, print neighbours, draw word2vec.png
 	$(BIN)/python -m examples.word2vec train --min-count 25 --dim 64 --epochs 12 --plot word2vec.png
@@ -32,6 +33,9 @@ docs: $(VENV)/.test  ## the pages that are made from the code
 bench: $(VENV)/.examples  ## the benchmarks, as tables of ratios and a chart in docs/benchmarks
 	$(BIN)/python -m benchmarks --out docs/benchmarks
 
+bench-gpu: $(VENV)/.test  ## the kernels on a GPU: tests, ceilings, and a table of fractions of them
+	$(BIN)/python -m benchmarks.gpu
+
 clean:  ## remove the environment and the caches
 	rm -rf $(VENV) dist build .hypothesis .mypy_cache .pytest_cache .ruff_cache
 
@@ -45,7 +49,7 @@ $(VENV)/.examples: pyproject.toml | $(VENV)/.venv
 	touch $@
 
 $(VENV)/.test: pyproject.toml | $(VENV)/.venv
-	$(INSTALL) '.[examples,fast,test]'
+	$(INSTALL) '.[$(TEST_EXTRAS)]'
 	touch $@
 
 $(VENV)/.lint: pyproject.toml | $(VENV)/.venv

@@ -6,7 +6,7 @@ one without tests.
 
 from importlib.util import find_spec
 
-NEEDED = {"numba": ("compiled", "elements", "formulas"), "cupy": ("cupy",)}
+NEEDED = {"numba": ("compiled", "elements", "formulas", "products", "vectors"), "cupy": ("cupy",)}
 
 collect_ignore = [
     f"tinygrad_sparse/backend/{name}.py"

@@ -1,6 +1,6 @@
 """Does it matter? word2vec with lazy and with exact Adam, on text that neither has seen.
 
-    python -m benchmarks.lazy_or_exact [--out lazy_or_exact.png] [--words 300000]
+    python -m benchmarks.lazy_or_exact [--out DIRECTORY] [--words 300000]
 
 Both see the same batches from the same start, on nine tenths of the documentation of the running
 Python; every tenth sentence is held out. Printed: the skip-gram loss there, seed by seed.
@@ -59,7 +59,7 @@ def run(
 def main() -> None:
     """Print the table; draw the curves where matplotlib is installed."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--out", type=Path)
+    parser.add_argument("--out", type=Path, help="where to write lazy_or_exact.png")
     parser.add_argument("--words", type=int, default=300_000)
     parser.add_argument("--seeds", type=int, default=3)
     options = parser.parse_args()
@@ -82,7 +82,8 @@ def main() -> None:
             flush=True,
         )
     if options.out is not None:
-        draw(curves, options.out)
+        options.out.mkdir(parents=True, exist_ok=True)
+        draw(curves, options.out / "lazy_or_exact.png")
 
 
 def draw(curves: dict, path: Path) -> None:
@@ -92,7 +93,7 @@ def draw(curves: dict, path: Path) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(figsize=(6, 4), layout="constrained")
+    figure, axes = pyplot.subplots(figsize=(7.5, 4), dpi=150, layout="constrained")
     for i, ((lr, meaning), runs) in enumerate(curves.items()):
         style = {"color": f"C{i // 2}", "linestyle": "-" if meaning == "exact" else "--"}
         axes.plot(
@@ -102,9 +103,14 @@ def draw(curves: dict, path: Path) -> None:
             **style,
         )
     axes.set(
-        xlabel="part of the epoch", ylabel="held-out loss a pair", title="Adam: exact and lazy"
+        xlabel="part of the epoch",
+        ylabel="held-out loss a pair",
+        title="word2vec: Adam, exact and lazy",
+        xlim=(0, 1),
     )
-    axes.legend()
+    axes.grid(alpha=0.3)
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.legend(loc="outside right upper", frameon=False)
     figure.savefig(path)
 
 

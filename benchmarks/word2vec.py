@@ -24,6 +24,7 @@ from statistics import median
 
 import numpy as np
 
+import tinygrad_sparse as ts
 from benchmarks.timing import heading
 from examples.word2vec import evaluation, formats
 from examples.word2vec.corpus import read_text
@@ -31,7 +32,7 @@ from examples.word2vec.models import Model, Settings
 from examples.word2vec.train import Run, train
 from examples.word2vec.vocabulary import Text, Vocabulary
 
-ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+ONE_THREAD = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 # -- contestants: words, seconds, and vectors in a file --------------------------------------------
@@ -41,9 +42,8 @@ def ours(corpus: Path, epochs: int, seed: int, cores: int, out: Path) -> tuple[i
     """The example with its defaults."""
     vocabulary = Vocabulary.build(read_text(corpus, lines=True), 5)
     text = vocabulary.encode(read_text(corpus, lines=True))
-    words, seconds, model = timed(
-        vocabulary, text, Settings(epochs=epochs, seed=seed, workers=cores)
-    )
+    ts.set_num_threads(cores)
+    words, seconds, model = timed(vocabulary, text, Settings(epochs=epochs, seed=seed))
     np.savez(out, words=np.array(vocabulary.words), vectors=model.inputs.vectors())
     return words, seconds
 

@@ -14,7 +14,8 @@ import tinygrad_sparse as ts
 from tinygrad_sparse.backend import numpy as reference
 from tinygrad_sparse.backend import threads
 from tinygrad_sparse.errors import ShapeError, TinygradSparseError
-from tinygrad_sparse.optim import rules
+from tinygrad_sparse.optim import rest, rules
+from tinygrad_sparse.optim.history import History
 from tinygrad_sparse.optim.optimizer import Optimizer
 from tinygrad_sparse.optim.rule import Rule, rule
 
@@ -127,14 +128,62 @@ def test_scatters(compiled, lookup):
 
 
 @law
-@given(lookups(), st.booleans(), st.integers(0, 20))
-def test_embedding_bag(compiled, lookup, weighted, bags):
+@given(lookups(), st.sampled_from(["sum", "mean", "weights"]), st.integers(0, 20))
+def test_embedding_bag(compiled, lookup, mode, bags):
     table, ids, _ = lookup
     cuts = np.sort(np.random.default_rng(bags).integers(0, len(ids) + 1, bags))
     starts = np.concatenate([[0], cuts, [len(ids)]])
-    weights = np.linspace(-1, 1, len(ids)).astype(table.dtype) if weighted else None
-    got = compiled.embedding_bag(table, ids, starts, weights)
-    assert_close(got, reference.embedding_bag(table, ids, starts, weights))
+    weights = np.linspace(-1, 1, len(ids)).astype(table.dtype) if mode == "weights" else None
+    got = compiled.embedding_bag(table, ids, starts, weights, mode == "mean")
+    assert_close(got, reference.embedding_bag(table, ids, starts, weights, mode == "mean"))
+
+
+@st.composite
+def groups(draw):
+    """Two tables, ids of their rows by the group, and weights, some of them 0."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    dtype = draw(st.sampled_from(["f2", "f4", "f8"]))
+    S, m, n = (draw(st.integers(0, size)) for size in (5, 18, 43))
+    d = draw(st.sampled_from([0, 1, 3, 4, 8, 31, 64, 100, 133]))
+    x, y = (rng.normal(size=(V, d)).astype(dtype) for V in (7, 500))
+    w = (rng.normal(size=(S, m, n)) * (rng.random((S, m, n)) < 0.6)).astype(dtype)
+    return x, y, rng.integers(0, 7, (S, m)), rng.integers(0, 500, (S, n)), w
+
+
+@law
+@given(groups())
+def test_products_of_looked_up_rows(compiled, group):
+    x, y, rows, columns, w = group
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compiled, "PRODUCTS", 0)  # kernels for small ones too
+        near = np.abs(x).max(initial=0) * np.abs(y).max(initial=0) * x.shape[1]
+        got, wanted = (a.row_products(x, y, rows, columns) for a in (compiled, reference))
+        assert got.dtype == wanted.dtype and got.shape == wanted.shape
+        np.testing.assert_allclose(got, wanted, 0, near * 2 * np.finfo(x.dtype).eps)
+        turned = np.ascontiguousarray(w.swapaxes(1, 2)).swapaxes(1, 2)
+        near = np.abs(w).sum(-1).max(initial=0) * np.abs(y).max(initial=0)
+        wanted = reference.weighted_rows(w, y, columns)
+        for weights in (w, turned):
+            got = compiled.weighted_rows(weights, y, columns)
+            assert got.dtype == wanted.dtype and got.shape == wanted.shape
+            np.testing.assert_allclose(got, wanted, 0, near * 4 * np.finfo(x.dtype).eps)
+
+
+@pytest.mark.filterwarnings("ignore:invalid value")  # inf - inf, in both
+@pytest.mark.parametrize("name", ["logistic_loss", "logistic_slope"])
+@pytest.mark.parametrize("size", [1.0, 20.0, 1e4, np.inf, np.nan])
+def test_the_logistic_loss(compiled, name, size):
+    rng = np.random.default_rng(0)
+    x = (rng.normal(size=(50, 43)) * size).astype("f4")
+    y, w = rng.integers(0, 2, x.shape).astype("f4"), rng.normal(size=x.shape).astype("f4")
+    got = getattr(compiled, name)(x, y, w)
+    wanted = getattr(reference, name)(*(a.astype("f8") for a in (x, y, w)))
+    assert got.dtype == np.float32
+    np.testing.assert_allclose(got, wanted, 1e-6, 1e-6 * min(size, 1e4))
+    for odd in (y[0], y.astype("f8"), y[:, ::-1]):  # what the kernel is not for
+        np.testing.assert_array_equal(
+            getattr(compiled, name)(x, odd, w), getattr(reference, name)(x, odd, w)
+        )
 
 
 @pytest.mark.parametrize("name", RULES)
@@ -232,6 +281,134 @@ def test_these_formulas_are_compiled(compiled, name, dtype):
     assert compiled._loops[rule.formula][np.dtype(dtype), len(arrays)] is not None
 
 
+# -- rows at rest ----------------------------------------------------------------------------------
+
+
+@law
+@given(
+    lookups(), st.integers(1, 9), st.booleans(), st.booleans(), st.integers(0, 2**32),
+)  # fmt: skip
+def test_late_rows_are_found_once(compiled, lookup, now, all_rows, compact, seed):
+    table, ids, _ = lookup
+    rng = np.random.default_rng(seed)
+    ids = np.resize(ids, 20 * len(ids))  # on both sides of the threshold
+    stamps = rng.integers(0, 10, len(table)).astype(np.int32)
+    index = None
+    if compact:
+        index = rng.permutation(len(table)).astype(np.int32) + 1
+        index[rng.random(len(table)) < 0.3] = 0
+    before, results = stamps.copy(), []
+    for adapter in (compiled, reference):
+        rows, places, last = adapter.late_rows(ids, index, stamps, now, all_rows)
+        np.testing.assert_array_equal(stamps, before)
+        np.testing.assert_array_equal(last, stamps[places])
+        order = np.argsort(rows)
+        results.append((rows[order], places[order]))
+    for got, wanted in zip(*results, strict=True):
+        np.testing.assert_array_equal(got, wanted)
+    for row in np.unique(ids):
+        place = row if index is None else index[row] - 1
+        late = place >= 0 and stamps[place] < now and (all_rows or stamps[place] > 0)
+        assert (row in results[0][0]) == late
+
+
+@pytest.mark.parametrize("rows", [[3] * 3000 + [500], [-1] * 3000])
+def test_late_rows_reach_no_other_memory(compiled, rows):
+    stamps = np.zeros(500, np.int32)
+    if rows[-1] < 0:
+        wanted = reference.late_rows(np.array(rows), None, stamps, 1, True)
+        got = compiled.late_rows(np.array(rows), None, stamps, 1, True)
+        for a, b in zip(got, wanted, strict=True):
+            np.testing.assert_array_equal(a, b)
+    else:
+        with pytest.raises(IndexError):
+            compiled.late_rows(np.array(rows), None, stamps, 1, True)
+    assert not stamps.any()
+
+
+def sign(m):
+    return np.sign(m)
+
+
+@rule(slots=("m",), rest=rest.along(sign))
+def lion(p, g, m, *, lr, beta1, beta2):
+    return p - lr * np.sign(beta1 * m + (1.0 - beta1) * g), beta2 * m + (1.0 - beta2) * g
+
+
+RESTING = {
+    "lion": (lion, {"lr": 0.1, "beta1": 0.9, "beta2": 0.99}),
+    "momentum": (rules.momentum, {"lr": 0.1, "momentum": 0.9, "dampening": 0.0,
+                                  "nesterov": False, "weight_decay": 0.1}),
+    "rmsprop": (rules.rmsprop_momentum, {"lr": 0.1, "alpha": 0.9, "eps": 1e-8, "momentum": 0.9,
+                                         "centered": True}),
+    "adam": (rules.adam, {"lr": 0.1, "beta1": 0.9, "beta2": 0.999, "eps": 1e-8}),
+    "adamw": (rules.adamw, {"lr": 0.1, "beta1": 0.9, "beta2": 0.99, "eps": 1e-3,
+                            "weight_decay": 0.1}),
+    "amsgrad": (rules.amsgrad, {"lr": 0.1, "beta1": 0.9, "beta2": 0.9, "eps": 10.0,
+                                "weight_decay": 0.0}),
+    "unsure": (rules.adam, {"lr": 0.1, "beta1": 0.9, "beta2": 0.6, "eps": 0.1}),
+}  # fmt: skip
+
+
+def rested(name, dtype, average, steps=20):
+    """A kind of rest and what it has to say of some steps."""
+    rule, hyper = RESTING[name]
+    log = History(rule.rest(rule, dtype, average), 0)
+    for step in range(1, steps + 1):
+        own = {"step": step} if "step" in rule.names else {}
+        log.push(*log.rest.one({**hyper, **own}, 0.9))
+    return log.rest, log
+
+
+@pytest.mark.parametrize("average", [False, True])
+@pytest.mark.parametrize("name", RESTING)
+@law
+@given(lookup=lookups(), seed=st.integers(0, 2**32))
+def test_rows_at_rest(compiled, name, average, lookup, seed):
+    """Both adapters move the same rows to the same numbers, and leave the same ones."""
+    table, ids, _ = lookup
+    rng = np.random.default_rng(seed)
+    wide = np.promote_types(table.dtype, np.float32)
+    kind, log = rested(name, wide, average)
+    slots = [np.abs(table).astype(wide) + k for k in range(len(RESTING[name][0].slots) + average)]
+    for slot in slots:  # what has no momentum, and squares that underflowed
+        slot[rng.random(slot.shape) < rng.choice([0.0, 0.01])] = 0.0
+        slot *= rng.choice([1.0, 1e-8])
+    rows, place = np.unique(ids), rng.permutation(len(table))
+    factors, columns = log.factors(rng.integers(0, 21, len(rows))) if len(rows) else (None, None)
+    for formula, sure in kind.formulas(factors) if len(rows) else ():
+        results = []
+        for adapter in (compiled, reference):
+            arrays = [a.copy() for a in (table, *slots)]
+            left = adapter.settle_rows(
+                formula, sure, rows, place[rows], factors, columns, arrays[0], arrays[1:]
+            )
+            for at, new, old in zip(
+                [rows, *[place[rows]] * len(slots)], arrays, (table, *slots), strict=True
+            ):
+                still = np.ones(len(table), bool)
+                still[np.delete(at, left)] = False
+                np.testing.assert_array_equal(new[still], old[still])
+            results.append((left, arrays))
+        (got_left, got), (wanted_left, wanted) = results
+        np.testing.assert_array_equal(got_left, wanted_left)
+        for a, b in zip(got, wanted, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("name", RESTING)
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_these_rests_are_compiled(compiled, name, dtype):
+    kind, log = rested(name, np.dtype(dtype), False)
+    arrays = [np.ones((200, 16), dtype) for _ in range(1 + len(RESTING[name][0].slots))]
+    factors, columns = log.factors(np.arange(200) % 20)
+    for formula, sure in kind.formulas(factors):
+        every = np.arange(200)
+        compiled.settle_rows(formula, sure, every, every, factors, columns, arrays[0], arrays[1:])
+        key = sure, np.dtype(dtype), len(arrays), len(factors)
+        assert compiled._loops[formula][key] is not None
+
+
 # -- formulas: what is compiled, and what is left to NumPy -----------------------------------------
 
 FACTOR = 3.0
@@ -245,6 +422,28 @@ def with_choices(p, g, m, *, lr, nesterov, cap):
     m = np.where(np.abs(g) > cap, np.sign(g) * cap, g) + 0.5 * m
     step = 2 * m if nesterov else m
     return p - lr * np.maximum(step, -1.0) ** 2, np.minimum(m, 1)
+
+
+def with_a_helper(p, g, *, lr):
+    return (p - lr * sign(g),)
+
+
+def refuses(x):
+    if np.size(x) > 10**9:
+        raise ValueError
+    return x
+
+
+def with_a_helper_that_may_fail(p, g, *, lr):
+    return (p - lr * refuses(g),)
+
+
+def again(x, times=2):
+    return again(x, times - 1) if times else x
+
+
+def with_a_helper_that_calls_itself(p, g, *, lr):
+    return (p - lr * again(g),)
 
 
 def over_the_row(p, g, *, lr):
@@ -263,12 +462,16 @@ def different_for_numbers(p, g, *, lr):
         (with_choices, {"cap": 0.5, "nesterov": False, "lr": 1}, True),
         (lambda p, g, *, lr: (p - lr * np.exp(-np.tanh(g)) * np.log1p(np.square(g)),), {"lr": 0.1},
          True),
+        (with_a_helper, {"lr": 0.1}, True),
+        (with_a_helper_that_may_fail, {"lr": 0.1}, False),
+        (with_a_helper_that_calls_itself, {"lr": 0.1}, False),
         (over_the_row, {"lr": 0.1}, False),
         (different_for_numbers, {"lr": 0.1}, False),
         (lambda p, g, *, lr: (p - lr * g,), {"lr": np.float64(0.1)}, False),
         (lambda p, g, **hyper: (p - hyper["lr"] * g,), {"lr": 0.1}, False),
     ],
-    ids=["global", "choices", "order", "functions", "row", "numbers", "array scalar", "kwargs"],
+    ids=["global", "choices", "order", "functions", "helper", "failing", "recursive", "row",
+         "numbers", "array scalar", "kwargs"],
 )  # fmt: skip
 def test_any_formula_gives_numpys_numbers(compiled, formula, hyper, is_compiled):
     rng = np.random.default_rng(0)
@@ -426,7 +629,12 @@ def step_on_a_table(adapter, seed):
     ids, g = rng.integers(0, 500, 3000), rng.normal(size=(3000, 33)).astype(np.float32)
     hyper = {"lr": 0.1, "eps": 1e-8}
     adapter.plan_update(RULES["adagrad"].formula, ids, g, table, [slot * slot], hyper)()
-    return [adapter.take_rows(table, ids), *adapter.sum_duplicates(ids, g), table]
+    kind, log = rested("momentum", np.dtype(np.float32), False)
+    rows, places, last = adapter.late_rows(ids, None, rng.integers(0, 20, 500, np.int32), 15, True)
+    factors, columns = log.factors(last)
+    ((formula, sure),) = kind.formulas(factors)
+    adapter.settle_rows(formula, sure, rows, places, factors, columns, table, [slot])
+    return [adapter.take_rows(table, ids), *adapter.sum_duplicates(ids, g), table, slot]
 
 
 def test_results_do_not_depend_on_the_number_of_threads(compiled, two_threads, monkeypatch):

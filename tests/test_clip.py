@@ -187,3 +187,91 @@ def test_norm_clip_of_recorded_gradients_is_recorded(ord, dtype):
         wanted = (dot(up, np.float64)[0] - dot(down, np.float64)[0]) / (2 * step)
         rtol = 1e-6 if dtype == np.float64 else 1e-4
         np.testing.assert_allclose(slope[i, j], wanted, rtol=rtol, atol=1e-6)
+
+
+# -- rows shortened by the step itself -------------------------------------------------------------
+
+
+def stepped(make, grads_of, clip_rows, **options):
+    """A table after three steps: of gradients clipped before, or by the step."""
+    rng = np.random.default_rng(0)
+    W = ts.parameter(rng.normal(size=(300, 24)).astype(np.float32))
+    opt = make(W)
+    for _ in range(3):
+        grads = ts.GradStore()
+        grads[W] = grads_of(rng)
+        if clip_rows:
+            opt.step(grads, clip_rows=0.5, **options)
+        else:
+            opt.step(optim.clip_grad_rows(grads, 0.5), **options)
+    return W.numpy()
+
+
+def some_rows(rng, n=700):
+    sizes = rng.choice([1e-3, 1.0], (n, 1))
+    values = (rng.normal(size=(n, 24)) * sizes).astype(np.float32)
+    return ts.IndexedSlices(rng.integers(0, 300, n), values, (300, 24))
+
+
+@pytest.mark.parametrize(
+    "grads_of",
+    [
+        some_rows,
+        lambda rng: some_rows(rng, 5),
+        lambda rng: some_rows(rng) * 1e-6,  # none is too long
+        lambda rng: some_rows(rng) * 1e25,  # longer than what has a square
+        lambda rng: some_rows(rng).to_dense(),
+    ],
+    ids=["many", "few", "short", "huge", "dense"],
+)
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda W: optim.SGD([W], lr=0.1),
+        lambda W: optim.SGD([W], lr=0.1, momentum=0.9),
+        lambda W: optim.SGD([W], lr=0.1, average=0.5),
+        lambda W: optim.Adagrad([W], lr=0.1),
+        lambda W: optim.RowwiseAdagrad([W], lr=0.1),
+        lambda W: optim.Adam([W], lr=0.1, sparse="lazy", count="row"),
+    ],
+    ids=["sgd", "momentum", "average", "adagrad", "rowwise adagrad", "count by row"],
+)
+def test_a_step_that_clips_rows_is_a_step_by_clipped_rows(make, grads_of):
+    got, wanted = (stepped(make, grads_of, clip_rows) for clip_rows in (True, False))
+    np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_a_step_that_clips_rows_looks_at_what_it_is_asked_to_look_at():
+    got = stepped(lambda W: optim.SGD([W], lr=0.1), some_rows, True, error_if_nonfinite=True)
+    np.testing.assert_array_equal(got, stepped(lambda W: optim.SGD([W], lr=0.1), some_rows, False))
+
+
+def test_a_step_that_cannot_clip_changes_nothing():
+    rng = np.random.default_rng(0)
+    W, b = (ts.parameter(rng.normal(size=(300, 24)).astype(np.float32)) for _ in range(2))
+    before, opt, grads = (W.numpy(), b.numpy()), optim.SGD([W, b], lr=0.1), ts.GradStore()
+    grads[W], wrong = some_rows(rng), some_rows(rng)
+    values = wrong.values.copy()
+    values[7, 3] = np.nan
+    grads[b] = ts.IndexedSlices(wrong.indices, values, wrong.shape)
+    with pytest.raises(TinygradSparseError, match="clip_grad_rows: expected a finite norm"):
+        opt.step(grads, clip_rows=0.5)
+    with pytest.raises(TinygradSparseError, match="clip_rows: expected a bound > 0, got 0"):
+        opt.step(grads, clip_rows=0)
+    for now, old in zip((W, b), before, strict=True):
+        np.testing.assert_array_equal(now.data, old)
+
+
+def test_clipped_rows_are_those_that_a_lookup_by_several_axes_addressed():
+    Q, R = (ts.parameter(np.zeros((4, 3, 2))) for _ in range(2))
+    for table, clip in ((Q, True), (R, False)):
+        opt = optim.Adagrad([table], lr=1.0)
+        for ids in ((slice(None), [0, 1]), ([1, 1], [2, 0])):
+            with ts.Tape() as tape:
+                loss = (table[ids] * np.array([3.0, 4.0])).sum()
+            grads = tape.backward(loss)
+            if clip:
+                opt.step(grads, clip_rows=1.0)
+            else:
+                opt.step(optim.clip_grad_rows(grads, 1.0))
+    np.testing.assert_allclose(Q.data, R.data, rtol=1e-12)

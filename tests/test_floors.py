@@ -22,6 +22,7 @@ FLOORS = {
             "gradstore",
             "backward",
             "functional",
+            "on_file",
             "report",
             "tensor",
             "tape",

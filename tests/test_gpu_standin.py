@@ -112,7 +112,7 @@ def test_a_write_to_one_row_twice_leaves_either(gpu, cupy):
 def test_an_optimizer_that_writes_a_repeated_row_without_its_sum_is_caught(gpu, monkeypatch):
     adapter = backend.adapter_for("cuda")
 
-    def careless(formula, rows, values, table, slots, hyper, places=None):
+    def careless(formula, rows, values, table, slots, hyper, places=None, cap=None):
         at = rows if places is None else places
         new = adapter.update_rows(formula, rows, values, table, slots, hyper, at)
         return lambda: adapter.put_rows(table, rows, new[0])

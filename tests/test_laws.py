@@ -17,8 +17,8 @@ PUBLIC_OPS = {getattr(ops, name) for name in ops.__all__}
 
 # What a Tensor has that no gradient flows through.
 NOT_DIFFERENTIABLE = {
-    "assign", "backward", "data", "detach", "device", "dtype", "grad", "id", "item", "name",
-    "nbytes", "ndim", "numpy", "requires_grad", "shape", "size", "to",
+    "assign", "backward", "data", "detach", "device", "dtype", "flush", "grad", "id", "item",
+    "name", "nbytes", "ndim", "numpy", "requires_grad", "shape", "size", "to",
 }  # fmt: skip
 
 

@@ -254,3 +254,14 @@ def test_master_copies_of_rows_that_nobody_set_keep_what_float16_rounds_away():
     np.testing.assert_array_equal(W.data[1], alone.data[1])
     opt.step(store(W, 3))
     np.testing.assert_array_equal(W.data[3], np.float16(29 - 1e-4))
+
+
+def test_what_is_set_by_hand_beside_master_copies_that_rest_without_moving_stays():
+    """RMSprop's p does not move at rest, so nobody settles before the value is set."""
+    W = ts.parameter(np.ones((6, 2), np.float16))
+    opt = optim.RMSprop([W], lr=1e-3, master=True)
+    for row in (1, 2):
+        opt.step(store(W, row))
+    W.assign(np.full((6, 2), 3.0, np.float16))
+    opt.step(store(W, 1))
+    assert (abs(W.data.astype(float) - 3) < 0.1).all()

@@ -12,6 +12,8 @@ from tinygrad_sparse import ops
 class Owed:
     """Adds one to each row once, when it is first read."""
 
+    lasting, below = False, None
+
     def __init__(self, array):
         self.array = array
         self.owed = np.ones(len(array), bool)

@@ -15,6 +15,7 @@ from .errors import DensifyWarning
 from .functional import grad, hvp, jvp, value_and_grad
 from .gradstore import GradStore
 from .habits import pointing
+from .on_file import normal_rows, parameter_file
 from .primitive import primitive
 from .rules import Kink, elementwise, reindexed, rowwise
 from .slices import IndexedSlices
@@ -39,9 +40,11 @@ __all__ = [
     "jvp",
     "nn",
     "no_grad",
+    "normal_rows",
     "ops",
     "optim",
     "parameter",
+    "parameter_file",
     "primitive",
     "reindexed",
     "rowwise",

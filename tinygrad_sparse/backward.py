@@ -163,8 +163,7 @@ def reverse(
                 continue
             # `pull` for a dense g, written out: this is the hot path.
             vjps, n = op.vjp, len(args)
-            for parent in parents:
-                k += 1
+            for k, parent in enumerate(parents):
                 if parent and (vjp := vjps[k]) is not None:
                     if static is not None:
                         c = vjp(g, out, *args, **static)

@@ -53,6 +53,10 @@ class CheckpointError(TinygradSparseError, ValueError):
     """Saved state that does not fit what it is loaded into."""
 
 
+class StorageError(TinygradSparseError, OSError):
+    """A file that cannot be made, opened or written, or a disk without room."""
+
+
 class DensifyWarning(UserWarning):
     """A large row-sparse gradient was turned into a dense one (see ``Tape(densify=...)``)."""
 

@@ -27,6 +27,7 @@ from tinygrad_sparse.backend import (
     row_ids,
     xp_of,
 )
+from tinygrad_sparse.backend.files import map_of
 from tinygrad_sparse.errors import (
     DeviceError,
     DtypeError,
@@ -49,9 +50,14 @@ if TYPE_CHECKING:
         """Rows of a parameter that an optimizer has still to move, once they are read."""
 
         array: Array  # the table as it lies in memory
+        lasting: bool  # whether there may be rows to settle again, once all are
+        below: Pending | None  # who settles rows before this one does
 
         def settle(self, rows: Any) -> None:
             """Bring these rows up to date: int64 ids, a slice of them, or ... for all."""
+
+        def flush(self) -> None:
+            """Write all to where it is kept, if that is not the memory."""
 
     class Watcher(Protocol):
         """Who goes by what rows of a parameter hold, and has to know before they are set."""
@@ -244,7 +250,8 @@ class Tensor:
         """This tensor on another device, "cpu" or "cuda"; itself if it is there already.
 
         A parameter gives another parameter, with a gradient of its own; `Module.to` moves those of
-        a model. Raises TapeError for what a Tape computed, for a copy would have no gradient.
+        a model. Raises TapeError for what a Tape computed, for a copy would have no gradient, and
+        DeviceError for a `parameter_file`, which may be larger than any memory.
         """
         adapter_for(device)
         if self.device == device:
@@ -253,6 +260,7 @@ class Tensor:
             got = f"{self.name} {self.shape}, whose gradient would be lost"
             hint = "x.detach().to(device), or move the parameters that it was computed from"
             raise TapeError(explain("to", "a parameter or a constant", got, hint))
+        _refuse_file(self)
         if self._node:
             return parameter(self._data, name=getattr(self, "_name", None), device=device)
         return constant(_moved(self._data, device))
@@ -273,6 +281,16 @@ class Tensor:
                 )
             )
         return self._tape.backward(self, seed, create_graph)
+
+    def flush(self) -> None:
+        """Bring all rows of a parameter up to date; one on a file is written to the disk, too.
+
+        `parameter_file` says what is safe without it.
+        """
+        with moving_rows:
+            lasting = self._lasting()
+            if lasting is not None:
+                lasting.flush()
 
     def assign(self, values: Any, rows: Any = None) -> None:
         """Set a parameter's values in place, or those of the rows `rows` of its first axis.
@@ -338,19 +356,47 @@ class Tensor:
 
     def _leave(self, pending: Pending) -> None:
         """Some rows are not up to date from now on: whoever reads them settles them first."""
+        below = pending_of(self)
+        if below is not pending:
+            pending.below = below
         self._pending = pending
         try:
             del self._data
         except AttributeError:
             pass  # others were pending already
 
+    def _lasting(self) -> Pending | None:
+        """Who is left to settle rows of this one when all that optimizers left are up to date."""
+        pending = pending_of(self)
+        while pending is not None and not pending.lasting:
+            self._come_to_rest(pending)
+            pending = pending_of(self)
+        return pending
+
+    def _come_to_rest(self, pending: Pending) -> None:
+        """Nothing is left that `pending`, the uppermost, has to settle."""
+        pending.settle(...)
+        self._pending = pending.below
+        if pending.below is None:
+            self._data = pending.array
+
     # -- behaving like an array --------------------------------------------------------------
 
     def __repr__(self) -> str:
         label = f", name={self.name!r}" if getattr(self, "_name", None) is not None else ""
         tracked = ", requires_grad" if self._node else ""
-        values = np.array2string(adapter_of(self._data).to_host(self._data), separator=", ")
+        shown = self._shown()
+        values = np.array2string(adapter_of(shown).to_host(shown), separator=", ")
         return f"Tensor({values}, {self.dtype}{label}{tracked})"
+
+    def _shown(self) -> Array:
+        """The values, with those rows settled that printing them shows."""
+        pending, options = pending_of(self), np.get_printoptions()
+        if pending is None or self.size <= options["threshold"]:
+            return self._data
+        n, edge = len(self), options["edgeitems"]
+        pending.settle(np.unique(np.r_[: min(edge, n), max(0, n - edge) : n]))
+        return pending.array
 
     def __len__(self) -> int:
         if self.ndim == 0:
@@ -460,12 +506,11 @@ class Tensor:
     def __getattr__(self, name: str) -> Any:
         if name == "_data":
             with moving_rows:
-                pending = self._pending
-                if pending is not None:  # None: another thread has just settled all
-                    pending.settle(...)
-                    self._data = pending.array
-                    self._pending = None
-                return _held(self)
+                pending = self._lasting()
+                if pending is None:  # perhaps another thread has just settled all
+                    return _held(self)
+                pending.settle(...)
+                return pending.array
         if name in HABITS:
             raise AttributeError(f"Tensor has no .{name}: {HABITS[name]}.")
         raise AttributeError(f"Tensor has no attribute {name!r}")
@@ -630,9 +675,17 @@ def _moved(array: Array, device: str) -> Array:
     return array if here is there else there.asarray(here.to_host(array))
 
 
+def _refuse_file(x: Tensor) -> None:
+    if map_of(x._array()) is not None:
+        got = f"{x.name} {x.shape}, on a file"
+        hint = "x[ids].detach().to(device) copies the rows that are wanted"
+        raise DeviceError(explain("to", "an array in memory", got, hint))
+
+
 def move(x: Tensor, device: str) -> None:
     """Put the values of the parameter x on a device: it stays the same parameter."""
     if x.device != device:
+        _refuse_file(x)
         with moving_rows:
             before_change(x, ...)
             x._data = _moved(x._data, device)

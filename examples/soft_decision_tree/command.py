@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
-import sys
 import time
 from collections.abc import Sequence
 from functools import partial
@@ -12,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ..program import InputError, check_can_write, count, exit_code, number, rate, seed
 from . import store
 from .base import CHOICES
 from .data import BUNDLED, Set, read
@@ -24,26 +23,15 @@ SETTINGS = ("depth", "leaves", "smoothing", "leaf_form", "penalty", "learning_ra
             "max_iter", "inverse_temperature")  # fmt: skip
 
 
-class InputError(Exception):
-    """What the user gave cannot be used; the message is all there is to say."""
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code."""
     options = parser().parse_args(arguments)
-    try:
-        run(options)
-    except InputError as error:
-        print(f"{PROGRAM}: error: {error}", file=sys.stderr)
-        return 2
-    return 0
+    return exit_code(PROGRAM, lambda: run(options))
 
 
 def run(options: argparse.Namespace) -> None:
     """All the steps."""
-    for path in (options.out, options.save):
-        if path is not None and (path.is_dir() or not os.access(path.parent, os.W_OK)):
-            raise InputError(f"cannot write a file {path}")
+    check_can_write(options.out, options.save)
     examples = read_examples(options)
     print(
         f"{examples.X.shape[0]:,} examples to learn from, {examples.X.shape[1]:,} features,"
@@ -132,8 +120,7 @@ def parser() -> argparse.ArgumentParser:
     training(
         "--penalty", type=partial(number, float, 0, 1e6), help="for one-sided gates [%(default)s]"
     )
-    training("--seed", type=partial(number, int, 0, 2**32 - 1), default=1,
-             help="same seed, same tree [%(default)s]")  # fmt: skip
+    training("--seed", type=seed, default=1, help="same seed, same tree [%(default)s]")
 
     result = p.add_argument_group("the result").add_argument
     result("--levels", type=partial(number, int, 1, 6), default=4, help="shown [%(default)s]")
@@ -145,19 +132,3 @@ def parser() -> argparse.ArgumentParser:
     defaults = SoftDecisionTreeClassifier().get_params()
     p.set_defaults(**{name: defaults[name] for name in SETTINGS})
     return p
-
-
-def number(kind: type, low: float, high: float, text: str) -> float:
-    """Read an option's number, or say which numbers it can be."""
-    try:
-        value = kind(text)
-    except ValueError:
-        value = None
-    if value is None or not low <= value <= high:
-        name = "a whole number" if kind is int else "a number"
-        raise argparse.ArgumentTypeError(f"expected {name} from {low:g} to {high:g}, got {text!r}")
-    return value
-
-
-count = partial(number, int, 1, 10**9)
-rate = partial(number, float, 1e-6, 1e3)

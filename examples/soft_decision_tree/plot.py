@@ -16,6 +16,7 @@ from .reading import names_of, path_of, says, strongest, summed_up
 RIGHT, LEFT = "#b2182b", "#2166ac"  # the two ends of the colour map of weights
 FEW = 12  # classes that have room for a bar each
 BARS = 5  # features shown of a gate that is not an image
+WORTH_NAMING = 0.1  # the share of a leaf's second class
 
 
 def plot_tree(
@@ -58,7 +59,7 @@ def plot_tree(
             else:
                 axes = layout.add(figure, place, wide=2.0)
                 _bars(axes, weights[n], names)
-            axes.set_title(f"gate {n}", fontsize=7, pad=2)
+            _title(axes, f"gate {n}")
         else:
             values = summed_up(tree, n, load)
             label = f"leaf {n - len(weights)}" if n >= len(weights) else f"below gate {n}"
@@ -94,7 +95,8 @@ def plot_path(
     path = path_of(tree, x, routing)
     count = len(path.steps) + 2
     rows = 2 if image_shape is not None else 1
-    figure = Figure(figsize=(1.5 * count, 1.1 + 1.35 * rows), dpi=100)
+    column = 1.5 if image_shape is not None else 2.2  # names need room on both sides
+    figure = Figure(figsize=(column * count, 1.1 + 1.35 * rows), dpi=100)
     FigureCanvasAgg(figure)
     grid = figure.subplots(rows, count, squeeze=False)
     for axes in grid.flat:
@@ -105,7 +107,7 @@ def plot_path(
         first.imshow(x.reshape(image_shape), cmap="gray_r")
         first.set(xticks=[], yticks=[])
     else:
-        _bars(first, x, names_of(tree, feature_names))
+        _bars(first, x, names_of(tree, feature_names), ("#666666", "#666666"))
     first.set_title("the example", fontsize=8)
     weights = tree.gate_weights_
     for column, step in enumerate(path.steps, 1):
@@ -200,17 +202,30 @@ def _image(axes: Axes, weights: np.ndarray) -> None:
     axes.set(xticks=[], yticks=[])
 
 
-def _bars(axes: Axes, weights: np.ndarray, names: Sequence[str]) -> None:
+def _bars(
+    axes: Axes,
+    weights: np.ndarray,
+    names: Sequence[str],
+    colours: tuple[str, str] = (RIGHT, LEFT),
+) -> None:
     chosen = strongest(weights, BARS)[::-1]
+    chosen = chosen[weights[chosen] != 0]  # an example has few of many words
     values = weights[chosen]
-    axes.barh(range(len(chosen)), values, color=[RIGHT if v > 0 else LEFT for v in values])
-    top = max(float(np.abs(values).max()), 1e-12)
+    axes.barh(range(len(chosen)), values, color=[colours[0 if v > 0 else 1] for v in values])
+    top = max(float(np.abs(values).max(initial=0.0)), 1e-12)
     axes.set(xticks=[], yticks=[], xlim=(-1.1 * top, 1.1 * top))
-    axes.set_ylim(len(chosen) - BARS - 0.5, len(chosen) - 0.5)
+    room = 0.5 * (BARS - len(chosen)) + 0.6
+    axes.set_ylim(-room, len(chosen) - 1 + room)
     for i, (f, v) in enumerate(zip(chosen, values, strict=True)):
         name = f" {names[f][:18]} "  # on the side where the bar is not
         axes.text(0, i, name, ha="right" if v > 0 else "left", va="center", fontsize=6)
-    axes.spines[["top", "right", "bottom", "left"]].set_visible(False)
+    axes.spines[:].set_color("#cccccc")
+
+
+def _title(axes: Axes, text: str) -> None:
+    """Above the axes, and over the line that comes from above."""
+    background = {"facecolor": "white", "edgecolor": "none", "pad": 0.0}
+    axes.set_title(text, fontsize=7, pad=3, bbox=background)
 
 
 def _verdict(
@@ -218,23 +233,30 @@ def _verdict(
 ) -> None:
     """A leaf: bars where classes are few, words where they are many or a number is meant."""
     axes.set(xticks=[], yticks=[])
-    axes.set_title(label, fontsize=7, pad=2)
+    axes.set_box_aspect(1)
+    _title(axes, label)
     if 2 <= len(values) <= FEW:
-        best = int(values.argmax())
+        best, second = np.argsort(-values, kind="stable")[:2]
         colours = ["#222222" if c == best else "#888888" for c in range(len(values))]
         axes.bar(range(len(values)), values, color=colours)
-        axes.set(ylim=(0, 1.4))
+        axes.set(ylim=(0, 1.6))
         names = [str(name) for name in (tree.classes_ if class_names is None else class_names)]
         if max(map(len, names)) <= 2:
             axes.set_xticks(range(len(names)), names, fontsize=5)
             axes.tick_params(length=0, pad=1)
+        told = f"{names[best][:12]} ({values[best]:.2f})"
         axes.text(
-            0.5, 0.96, f"{names[best][:12]} {values[best]:.2f}", transform=axes.transAxes,
-            ha="center", va="top", fontsize=7, weight="bold", color="#222222",
+            0.5, 0.96, told, transform=axes.transAxes, ha="center", va="top",
+            fontsize=7 if len(told) < 15 else 6, weight="bold", color="#222222",
         )  # fmt: skip
+        if values[second] >= WORTH_NAMING:
+            axes.text(
+                0.5, 0.83, f"{names[second][:12]} ({values[second]:.2f})", fontsize=6,
+                transform=axes.transAxes, ha="center", va="top", color="#666666",
+            )  # fmt: skip
     else:
         lines = says(tree, values, class_names).split(", ")
-        text = "\n".join(line if len(line) < 21 else f"{line[:14]}… {line[-4:]}" for line in lines)
+        text = "\n".join(line if len(line) < 18 else f"{line[:9]}… {line[-6:]}" for line in lines)
         size = 6 if "\n" in text else 8
         axes.text(0.5, 0.5, text, ha="center", va="center", fontsize=size)
 

@@ -80,7 +80,7 @@ def says(
         return f"{values[0]:.4g}"
     names = tree.classes_ if class_names is None else class_names
     top = np.argsort(-values, kind="stable")[:count]
-    return ", ".join(f"{names[c]} {values[c]:.2f}" for c in top if values[c] >= 0.005)
+    return ", ".join(f"{names[c]} ({values[c]:.2f})" for c in top if values[c] >= 0.005)
 
 
 def export_text(

@@ -5,8 +5,6 @@ A file that someone else made can hold wrong numbers, but it cannot run anything
 
 from __future__ import annotations
 
-import json
-import os
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -15,6 +13,7 @@ import numpy as np
 
 from tinygrad_sparse.errors import CheckpointError, explain
 
+from ..program import header_of, write_npz
 from .base import SoftDecisionTree
 from .estimator import SoftDecisionTreeClassifier, SoftDecisionTreeRegressor
 
@@ -47,15 +46,7 @@ def save(tree: SoftDecisionTree, path: str | Path) -> None:
     header["random"] = {"has_gauss": random["has_gauss"], "gauss": random["gauss"]}
     arrays["random.key"] = random["state"]["key"]
     arrays["random.pos"] = np.array(random["state"]["pos"])
-    arrays["header"] = np.frombuffer(json.dumps(header).encode(), np.uint8)
-    path = Path(path)
-    partial = path.with_name(path.name + ".partial")
-    try:
-        with open(partial, "wb") as file:
-            np.savez(file, **arrays)
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
+    write_npz(Path(path), header, arrays)
 
 
 def load(path: str | Path) -> SoftDecisionTree:
@@ -63,9 +54,8 @@ def load(path: str | Path) -> SoftDecisionTree:
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = dict(file)
-        header = json.loads(arrays.pop("header").tobytes())
-        if header["format"] != FORMAT:
-            raise ValueError(header["format"])
+        header = header_of(arrays, FORMAT)
+        del arrays["header"]
         settings = header["settings"]
         if isinstance(settings.get("class_weight"), list):
             settings["class_weight"] = {key: weight for key, weight in settings["class_weight"]}

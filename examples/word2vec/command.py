@@ -1,7 +1,6 @@
 """What each subcommand does; their options are in `options`."""
 
 import argparse
-import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -11,6 +10,9 @@ from typing import Any
 
 import numpy as np
 
+import tinygrad_sparse as ts
+
+from ..program import InputError, check_can_write, exit_code
 from . import evaluation, formats, store
 from .corpus import Sentence, read_text
 from .formats import FormatError
@@ -25,29 +27,19 @@ from .vocabulary import Text, Vocabulary
 INTERRUPTED = 130  # the exit code of a program that Ctrl-C ended
 
 
-class InputError(Exception):
-    """What the user gave cannot be used; the message is all there is to say."""
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code."""
     options = parser().parse_args(arguments)
-    try:
-        return COMMANDS[options.command](options) or 0
-    except (InputError, FormatError, UnknownWordError) as error:
-        print(f"{PROGRAM}: error: {error}", file=sys.stderr)
-    except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
-        print(f"{PROGRAM}: error: {where}{error.strerror or error}", file=sys.stderr)
-    return 2
+    run = partial(COMMANDS[options.command], options)
+    return exit_code(PROGRAM, run, FormatError, UnknownWordError)
 
 
 def run_train(options: argparse.Namespace) -> int:
     """Read, train, save, show."""
+    if options.threads is not None:
+        ts.set_num_threads(options.threads)
     saved_to = options.save or options.resume
-    for path in (saved_to, options.plot):
-        if path is not None and (path.is_dir() or not os.access(path.parent, os.W_OK)):
-            raise InputError(f"cannot write a file {path}")
+    check_can_write(saved_to, options.plot)
     prepare = resumed if options.resume else fresh
     model, vocabulary, text, run, reading = prepare(options)
 

@@ -21,9 +21,9 @@ class Words:
     def __init__(self, table: np.ndarray) -> None:
         self.table = ts.parameter(table, name="words")
 
-    def __call__(self, ids: np.ndarray) -> ts.Tensor:
-        """Vectors (*ids, d) of the words with these ids."""
-        return self.table[ids]
+    def __call__(self, ids: np.ndarray) -> tuple[ts.Tensor, np.ndarray]:
+        """A table, and in which of its rows the words with these ids are."""
+        return self.table, ids
 
     def vectors(self) -> np.ndarray:
         """The vectors of all words."""
@@ -68,17 +68,18 @@ class Parts:
         self.rows = np.insert(rows + self.count, starts[:-1], np.arange(self.count))
         self.starts = starts + np.arange(self.count + 1)
 
-    def __call__(self, ids: np.ndarray) -> ts.Tensor:
-        """Vectors (*ids, d) of the words with these ids; those of repeated ones are made once."""
+    def __call__(self, ids: np.ndarray) -> tuple[ts.Tensor, np.ndarray]:
+        """A table that is made of the words with these ids, and in which rows they are."""
         unique, places = np.unique(ids, return_inverse=True)
         lengths = np.diff(self.starts)[unique]
         offsets = np.concatenate([[0], np.cumsum(lengths)[:-1]])
         rows = self.rows[
             np.arange(lengths.sum()) + np.repeat(self.starts[unique] - offsets, lengths)
         ]
-        return ops.embedding_bag(self.table, rows, offsets, mode="mean")[places.reshape(ids.shape)]
+        made = ops.embedding_bag(self.table, rows, offsets, mode="mean")
+        return made, places.reshape(ids.shape)
 
     def vectors(self) -> np.ndarray:
         """The vectors of all words."""
         parts = np.array_split(np.arange(self.count), -(-self.count // MADE))
-        return np.concatenate([self(ids).numpy() for ids in parts])
+        return np.concatenate([self(ids)[0].numpy() for ids in parts])

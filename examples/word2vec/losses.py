@@ -17,17 +17,18 @@ from .huffman import Tree
 class Task(NamedTuple):
     """Hidden vectors, and which words each one should predict.
 
-    `near[s, i, j]` is 1 if hidden vector i of group s should predict word `ids[s, j]`.
+    `near[s, i, j]` is True if hidden vector i of group s should predict word `ids[s, j]`.
     """
 
-    hidden: ts.Tensor  # (S, L, d)
+    table: ts.Tensor  # (n, d)
+    hidden: np.ndarray  # (S, L), rows of the table
     ids: np.ndarray  # (S, T)
-    near: np.ndarray  # (S, L, T), 0 or 1
+    near: np.ndarray  # (S, L, T), True or False
     sizes: np.ndarray  # (S, L): the sums of `near` over its last axis
 
     def flat(self) -> ts.Tensor:
         """The hidden vectors as one matrix, (S·L, d)."""
-        return self.hidden.reshape(-1, self.hidden.shape[-1])
+        return self.table[self.hidden.reshape(-1)]
 
     def pairs(self) -> tuple[np.ndarray, np.ndarray]:
         """Each pair: the row of its hidden vector in `flat`, and the word to predict."""
@@ -37,7 +38,7 @@ class Task(NamedTuple):
 
 def scores(task: Task, C: ts.Tensor, ids: np.ndarray) -> ts.Tensor:
     """(S, L, n): hidden vectors of each group times the vectors of `ids` (S, n)."""
-    return task.hidden @ C[ids].transpose(0, 2, 1)
+    return ops.row_products(task.table, C, task.hidden, ids)
 
 
 def shared_negatives(task: Task, C: ts.Tensor, negatives: np.ndarray, K: float) -> ts.Tensor:
@@ -52,10 +53,10 @@ def shared_negatives(task: Task, C: ts.Tensor, negatives: np.ndarray, K: float) 
         (task.near * softplus(-near)).sum() + (task.sizes[:, :, None] * K / k * softplus(far)).sum()
     """
     ids = np.concatenate([task.ids, negatives], axis=1)  # (S, T + k)
-    k, T = negatives.shape[1], task.ids.shape[1]
-    true = (np.arange(T + k) < T).astype(np.float32)
-    weights = np.repeat(task.sizes[:, :, None] * np.float32(K / k), T + k, axis=2)
-    weights[:, :, :T] = task.near
+    (S, L, T), k = task.near.shape, negatives.shape[1]
+    true, weights = np.zeros((S, L, T + k), np.float32), np.empty((S, L, T + k), np.float32)
+    true[:, :, :T] = 1
+    weights[:, :, :T], weights[:, :, T:] = task.near, task.sizes[:, :, None] * np.float32(K / k)
     return ops.logistic_loss(scores(task, C, ids), true, weights).sum()
 
 

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 import tinygrad_sparse as ts
+from tinygrad_sparse import ops
 
 from . import losses
 from .huffman import Tree
@@ -28,8 +29,7 @@ class Settings(NamedTuple):
     shortest: int = 3
     longest: int = 6
     epochs: int = 5
-    centres: int = 1024  # a step, shared out among ...
-    workers: int = 1
+    centres: int = 1024  # a step
     lr: float = 0.05
     clip: float = 0.5  # no row moves further than this in a step
     sample: float = 1e-3
@@ -38,15 +38,19 @@ class Settings(NamedTuple):
 
 def skip_gram(inputs: Words | Parts, batch: Batch) -> Task:
     """A word predicts each word around it."""
-    return Task(inputs(batch.centres), batch.ids, batch.near, batch.sizes)
+    return Task(*inputs(batch.centres), batch.ids, batch.near, batch.sizes)
 
 
 def cbow(inputs: Words | Parts, batch: Batch) -> Task:
     """The mean of the words around it predicts a word."""
-    seen = (batch.sizes > 0).astype(np.float32)
-    mean = batch.near / np.maximum(batch.sizes, 1)[:, :, None]
-    itself = np.eye(seen.shape[1], dtype=np.float32) * seen[:, :, None]
-    return Task(mean @ inputs(batch.ids), batch.centres, itself, seen)
+    seen = batch.sizes > 0
+    S, L = seen.shape
+    means = ops.weighted_rows(
+        batch.near / np.maximum(batch.sizes, 1)[:, :, None], *inputs(batch.ids)
+    )
+    itself = np.eye(L, dtype=bool) & seen[:, :, None]
+    hidden = np.arange(S * L).reshape(S, L)
+    return Task(means.reshape(S * L, -1), hidden, batch.centres, itself, seen.astype(np.float32))
 
 
 MODELS = {"skipgram": skip_gram, "cbow": cbow}

@@ -4,6 +4,7 @@ import argparse
 from functools import partial
 from pathlib import Path
 
+from ..program import count, number, rate, seed
 from .models import LOSSES, MODELS, Settings
 
 PROGRAM = "word2vec"
@@ -138,7 +139,7 @@ def _train(commands: argparse._SubParsersAction) -> None:
     training("--epochs", type=count, help="how many times the text is read [%(default)s]")
     training("--batch", type=count, dest="centres", help="words a step [%(default)s]")
     training(
-        "--workers", type=width, help="threads that share a step; as many as cores [%(default)s]"
+        "--threads", type=count, help="results do not depend on it [as many as there are cores]"
     )
     training("--lr", type=rate, help="learning rate; it falls evenly to 0 [%(default)s]")
     training("--clip", type=rate, help="no vector moves further in a step [%(default)s]")
@@ -163,21 +164,6 @@ def _train(commands: argparse._SubParsersAction) -> None:
     p.set_defaults(**Settings()._asdict())
 
 
-def number(kind: type, low: float, high: float, text: str) -> float:
-    """Read an option's number, or say which numbers it can be."""
-    try:
-        value = kind(text)
-    except ValueError:
-        value = None
-    if value is None or not low <= value <= high:
-        name = "a whole number" if kind is int else "a number"
-        raise argparse.ArgumentTypeError(f"expected {name} from {low:g} to {high:g}, got {text!r}")
-    return value
-
-
-count = partial(number, int, 1, 10**9)
 width = partial(number, int, 1, 1000)
 parts = partial(number, int, 0, 10**9)
-seed = partial(number, int, 0, 2**32 - 1)
 share = partial(number, float, 0, 1)
-rate = partial(number, float, 1e-6, 1e3)

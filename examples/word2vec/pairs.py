@@ -43,11 +43,11 @@ START = Place()
 class Batch(NamedTuple):
     """S spans of L centres each, with w words of the text before and after a span.
 
-    `near[s, i, j]` is 1 if word j of span s is a context of its centre i, which is word w + i.
+    `near[s, i, j]` is True if word j of span s is a context of its centre i, which is word w + i.
     """
 
     ids: np.ndarray  # (S, w + L + w)
-    near: np.ndarray  # (S, L, w + L + w), 0 or 1
+    near: np.ndarray  # (S, L, w + L + w), True or False
     sizes: np.ndarray  # (S, L): how many contexts each centre has
     negatives: np.ndarray  # ids drawn at random: their shape is up to who draws
     words: int  # of the text that this batch used up, skipped ones included
@@ -114,19 +114,22 @@ def block_batches(
     beyond = count * SPAN - len(ids)
     padded = np.pad(ids, (window, beyond + window))
     spans = np.lib.stride_tricks.sliding_window_view(padded, SPAN + 2 * window)[::SPAN]
-    left, right = (np.pad(x, (0, beyond)).reshape(count, SPAN, 1) for x in (left, right))
-    # how far word j of a span is from its centre i
+    left, right = (np.pad(x, (0, beyond)).reshape(count, SPAN) for x in (left, right))
+    sizes = (left + right).astype(np.float32)
+    # Whether word j of a span is within reach of its centre i, a row for each reach and i.
     offset = np.arange(-window, SPAN + window) - np.arange(SPAN)[:, None]
-    offset = offset.astype(left.dtype)
+    reach = np.arange(window + 1)[:, None, None]
+    after = ((offset <= reach) & (offset != 0)).reshape(-1, SPAN + 2 * window)
+    before = (-offset <= reach).reshape(after.shape)
+    left, right = (x * SPAN + np.arange(SPAN) for x in (left, right))
 
     order = rng.permutation(count)
     parts = np.array_split(order, -(-count * SPAN // centres))
     used = np.linspace(0, len(text.ids), len(parts) + 1).astype(int)
     for rows, words in zip(parts, np.diff(used), strict=True):
-        l, r = left[rows], right[rows]  # noqa: E741
-        near = (offset >= -l) & (offset <= r) & (offset != 0)
-        sizes = (l + r)[:, :, 0].astype(np.float32)
-        yield Batch(spans[rows], near.astype(np.float32), sizes, NO_NEGATIVES, int(words), START)
+        near = before.take(left[rows], 0)
+        near &= after.take(right[rows], 0)
+        yield Batch(spans[rows], near, sizes[rows], NO_NEGATIVES, int(words), START)
 
 
 def subsample(text: Text, keep: np.ndarray, rng: np.random.Generator) -> Text:
@@ -137,11 +140,8 @@ def subsample(text: Text, keep: np.ndarray, rng: np.random.Generator) -> Text:
 
 
 def reaches(bounds: np.ndarray, reach: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """How many contexts each word has on its left and right: `reach`, or up to its sentence's end.
-
-    As small integers, since they are compared many times.
-    """
+    """How many contexts each word has on its left and right: `reach`, or as its sentence ends."""
     at, lengths = np.arange(len(reach)), np.diff(bounds)
     left = np.minimum(reach, at - np.repeat(bounds[:-1], lengths))
     right = np.minimum(reach, np.repeat(bounds[1:], lengths) - 1 - at)
-    return left.astype(np.int16), right.astype(np.int16)
+    return left, right

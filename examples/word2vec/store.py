@@ -1,12 +1,11 @@
 """A run in one file: the words and vectors that anyone can use, and all that is needed to go on."""
 
-import json
-import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..program import header_of, write_npz
 from . import formats
 from .formats import FormatError
 from .inputs import Grams
@@ -45,17 +44,10 @@ def save(
         "counts": vocabulary.counts,
         "outputs": model.outputs.numpy(),
         "losses": np.array(run.losses),
-        "header": np.frombuffer(json.dumps(header).encode(), np.uint8),
     }
     if model.settings.parts:  # without parts the vectors are the table
         arrays["inputs"] = model.inputs.table.numpy()
-    partial = path.with_name(path.name + ".partial")
-    try:
-        with open(partial, "wb") as file:
-            np.savez(file, **arrays)
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
+    write_npz(path, header, arrays)
 
 
 def load(path: Path) -> Saved:
@@ -73,9 +65,7 @@ def load(path: Path) -> Saved:
 
 
 def _settings(arrays: dict[str, np.ndarray]) -> tuple[Settings, dict[str, Any]]:
-    header = json.loads(arrays["header"].tobytes())
-    if header["format"] != FORMAT:
-        raise ValueError(header["format"])
+    header = header_of(arrays, FORMAT)
     settings = Settings(**header["settings"])
     if settings.model not in MODELS or settings.loss not in LOSSES:
         raise ValueError(f"{settings.model}, {settings.loss}")

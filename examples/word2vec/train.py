@@ -9,12 +9,9 @@ import signal
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import partial, reduce
-from itertools import islice
-from operator import add
 from statistics import fmean
 from types import FrameType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from threadpoolctl import threadpool_limits
 from tqdm import tqdm
@@ -23,10 +20,11 @@ import tinygrad_sparse as ts
 from tinygrad_sparse import optim
 
 from .models import Model
-from .pairs import START, Batch, Place, batches
+from .pairs import START, Place, batches
 from .vocabulary import Text, Vocabulary, keep_probability
 
-T, R = TypeVar("T"), TypeVar("R")
+T = TypeVar("T")
+END: Any = object()  # comes after the last item
 
 
 class Run:
@@ -55,52 +53,33 @@ def train(
     """
     s, optimizer = model.settings, optim.SGD(model.parameters, lr=model.settings.lr)
     keep, total = keep_probability(vocabulary.counts, s.sample), s.epochs * len(text.ids)
-    shape = {"window": s.window, "centres": s.centres // s.workers, "epochs": s.epochs}
+    shape = {"window": s.window, "centres": s.centres, "epochs": s.epochs}
     made = batches(text, keep, model.draw, start=run.place, seed=s.seed, **shape)
     bar = tqdm(total=total, initial=run.words, unit=" words", unit_scale=True)
     with bar, threadpool_limits(1):  # BLAS: its products are too small to be shared out
-        for shares in worked_on(made, partial(gradients, model), s.workers):
-            done = [batch for batch, _, _ in shares]
-            if done[-1].after.epoch > run.place.epoch:
+        for batch in ahead(made) if ts.get_num_threads() > 1 else made:
+            if batch.after.epoch > run.place.epoch:
                 epoch_done()
             optimizer.lr = s.lr * max(1e-4, 1 - run.words / total)
-            grads = reduce(add, (grads for _, grads, _ in shares))
-            optimizer.step(optim.clip_grad_rows(grads, s.clip / optimizer.lr))
-            words = sum(batch.words for batch in done)
-            run.place, run.words = done[-1].after, run.words + words
-            run.losses.append(
-                sum(loss for *_, loss in shares) / max(1, sum(map(model.pairs, done)))
-            )
-            recent = f"epoch {run.place.epoch + 1}, loss {fmean(run.losses[-99:]):.3f}"
-            bar.set_postfix_str(recent, refresh=False)
-            bar.update(words)
+            with ts.Tape(densify="raise") as tape:
+                loss = model.loss(batch)
+            optimizer.step(tape.backward(loss), clip_rows=s.clip / optimizer.lr)
+            run.place, run.words = batch.after, run.words + batch.words
+            run.losses.append(loss.item() / max(1, model.pairs(batch)))
+            if bar.update(batch.words):  # it was drawn: what it says next time
+                recent = f"epoch {run.place.epoch + 1}, loss {fmean(run.losses[-99:]):.3f}"
+                bar.set_postfix_str(recent, refresh=False)
             if not wanted():
                 return
 
 
-def gradients(model: Model, batch: Batch) -> tuple[Batch, ts.GradStore, float]:
-    """A batch, its gradients, and its loss."""
-    with ts.Tape(densify="raise") as tape:
-        loss = model.loss(batch)
-    return batch, tape.backward(loss), loss.item()
-
-
-def worked_on(items: Iterator[T], work: Callable[[T], R], workers: int) -> Iterator[list[R]]:
-    """`work` of the items, as many at a time as there are workers, each in a thread of its own.
-
-    While they work, the next items are made. Threads are of use here since NumPy lets go of the
-    interpreter while it computes; results come in order, so a run can be repeated.
-    """
-    if workers == 1:
-        for item in items:
-            yield [work(item)]
-        return
-    with ThreadPoolExecutor(workers) as pool:
-        group = list(islice(items, workers))
-        while group:
-            results = [pool.submit(work, item) for item in group]
-            group = list(islice(items, workers))
-            yield [result.result() for result in results]
+def ahead(items: Iterator[T]) -> Iterator[T]:
+    """The items; each is made in a thread of its own while the one before it is used."""
+    with ThreadPoolExecutor(1) as pool:
+        coming = pool.submit(next, items, END)
+        while (item := coming.result()) is not END:
+            coming = pool.submit(next, items, END)
+            yield item
 
 
 @contextmanager

@@ -52,10 +52,10 @@ def test_ctrl_c_saves_and_resume_ends_with_the_same_bytes(
         """The optimizer, and in its hundredth step, in epoch 3, Ctrl-C."""
         if next(steps) == 99:
             signal.raise_signal(signal.SIGINT)
-        return clip(*args, **options)
+        return step(*args, **options)
 
-    clip = train.optim.clip_grad_rows
-    monkeypatch.setattr(train.optim, "clip_grad_rows", interrupting)
+    step = train.optim.SGD.step
+    monkeypatch.setattr(train.optim.SGD, "step", interrupting)
     assert command.main(["train", text, "--save", str(path), *SMALL]) == 130
     assert f"interrupted; go on with --resume {path}" in capsys.readouterr().err
     assert command.main(["neighbours", str(path), "cat"]) == 0  # usable as it is
@@ -73,10 +73,10 @@ def test_killed_between_epochs_there_is_a_file_to_go_on_from(tmp_path, text, mon
     def dying(*args, **options):
         if next(steps) == 99:
             raise MemoryError
-        return clip(*args, **options)
+        return step(*args, **options)
 
-    clip = train.optim.clip_grad_rows
-    monkeypatch.setattr(train.optim, "clip_grad_rows", dying)
+    step = train.optim.SGD.step
+    monkeypatch.setattr(train.optim.SGD, "step", dying)
     with pytest.raises(MemoryError):
         command.main(["train", text, "--save", str(path), *SMALL])
     assert len(formats.read_arrays(path)["losses"]) == 76  # two epochs of 38

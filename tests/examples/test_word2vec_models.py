@@ -17,8 +17,9 @@ from examples.word2vec.keyed_vectors import KeyedVectors
 from examples.word2vec.models import LOSSES, MODELS, Model, Settings, cbow, skip_gram
 from examples.word2vec.pairs import batches
 from examples.word2vec.store import load, save
-from examples.word2vec.train import Run, train, until_interrupted, worked_on
+from examples.word2vec.train import Run, ahead, train, until_interrupted
 from examples.word2vec.vocabulary import Vocabulary
+from tinygrad_sparse.backend import threads
 
 SENTENCES = list(split_sentences(made_up_text()))
 VOCABULARY = Vocabulary.build(SENTENCES, 1)
@@ -164,11 +165,12 @@ def test_a_word_is_the_mean_of_itself_and_its_n_grams():
     for i in range(3):
         expected = np.vstack([table[i : i + 1], table[3 + rows[starts[i] : starts[i + 1]]]]).mean(0)
         np.testing.assert_allclose(parts.vectors()[i], expected, rtol=1e-12)
-        np.testing.assert_allclose(parts(np.array([[2, i], [i, 2]])).numpy()[0, 1], expected)
+        made, places = parts(np.array([[2, i], [i, 2]]))
+        np.testing.assert_allclose(made.numpy()[places[0, 1]], expected)
 
 
 def test_unknown_words_are_near_words_of_their_parts():
-    settings = Settings(**SMALL)._replace(parts=5000, epochs=20, lr=0.2)
+    settings = Settings(**SMALL)._replace(parts=5000, epochs=20)
     model = Model(VOCABULARY, settings)
     train(model, VOCABULARY, TEXT, Run())
     grams, table = model.inputs.grams, model.inputs.table.numpy()[18:]
@@ -227,9 +229,7 @@ def test_equal_seeds_repeat_to_the_bit():
     assert vectors[0] == vectors[1] != vectors[2]
 
 
-@pytest.mark.parametrize(
-    "settings", [{}, {"workers": 2}, {"model": "cbow", "loss": "own", "parts": 20}], ids=str
-)
+@pytest.mark.parametrize("settings", [{}, {"model": "cbow", "loss": "own", "parts": 20}], ids=str)
 @pytest.mark.parametrize("steps", [1, 38, 57])
 def test_stopped_and_resumed_is_the_same_to_the_bit(tmp_path, steps, settings):
     whole = tmp_path / "whole.npz"
@@ -247,21 +247,32 @@ def test_stopped_and_resumed_is_the_same_to_the_bit(tmp_path, steps, settings):
         assert all(a[name].tobytes() == b[name].tobytes() for name in a.files)
 
 
-@pytest.mark.parametrize("workers", [1, 2, 3])
-def test_workers_keep_the_order_and_leave_nothing_out(workers):
-    groups = list(worked_on(iter(range(7)), lambda x: x * x, workers))
-    assert [x for group in groups for x in group] == [x * x for x in range(7)]
-    assert all(len(group) == workers for group in groups[:-1])
+def test_items_made_ahead_keep_their_order_and_their_errors():
+    assert list(ahead(iter(range(7)))) == list(range(7))
+    assert list(ahead(iter([]))) == []
+
+    def fails():
+        yield 1
+        raise KeyError("made ahead")
+
+    items = ahead(fails())
+    assert next(items) == 1
+    with pytest.raises(KeyError, match="made ahead"):
+        next(items)
 
 
-def test_workers_share_a_step():
-    whole, shared = run()[1], run(workers=2)[1]
-    assert whole.words == shared.words
-    # each step has half the words a worker, so there are as many steps, but for the last ones
-    assert 0 <= len(whole.losses) - len(shared.losses) <= 2
-    assert np.mean(shared.losses[-5:]) < 0.6 * np.mean(shared.losses[:5])
-    vectors = [run(workers=2)[0].inputs.vectors().tobytes() for _ in range(2)]
-    assert vectors[0] == vectors[1]
+@pytest.mark.parametrize("settings", [{}, {"model": "cbow"}], ids=str)
+def test_the_number_of_threads_changes_nothing(settings, monkeypatch):
+    monkeypatch.setattr(threads, "_cores", lambda: 3)  # as if there were so many
+    monkeypatch.setattr(threads, "PAYS", 0)
+    before, vectors = ts.get_num_threads(), []
+    try:
+        for number in (1, 2, 3):
+            ts.set_num_threads(number)
+            vectors.append(run(centres=512, dim=32, **settings)[0].inputs.vectors().tobytes())
+    finally:
+        ts.set_num_threads(before)
+    assert vectors[0] == vectors[1] == vectors[2]
 
 
 def test_ctrl_c_asks_once_and_stops_dead_the_second_time():

@@ -78,8 +78,14 @@ class Adapter(Algebra, Protocol):
     def max_from(self, x: Array, axis: tuple[int, ...], start: float) -> Array:
         """The largest elements over `axis`, which is kept, or `start` where that is larger."""
 
-    def row_squares(self, x: Array) -> Array:
-        """For each row of (n, d) the sum of its squares."""
+    def shortened(
+        self, x: Array, max_norm: float, error: Callable[[float], Exception]
+    ) -> Array | None:
+        """Rows of (n, d), n > 0, with none longer than `max_norm`: x itself, if none is.
+
+        None for lengths whose squares are not in range, if the host knows; else `error` is raised
+        for a length that is not finite, when ids are checked.
+        """
 
     def put_rows(self, table: Array, rows: Any, values: Array) -> None:
         """``table[rows] = values``, for rows that are each there once, or ``...`` for all."""
@@ -101,19 +107,58 @@ class Adapter(Algebra, Protocol):
 
     def plan_update(
         self, formula: Formula, rows: Any, values: Array, table: Array, slots: list[Array],
-        hyper: dict[str, Any], places: Any = None,
+        hyper: dict[str, Any], places: Any = None, cap: Any = None,
     ) -> Callable[[], None]:  # fmt: skip
         """Get an update of some rows of `table` and its `slots` ready: calling the answer writes.
 
         Whatever can fail does so here, so that several tables change together or not at all. `rows`
         are ids of the first axis, repeated ones get the sum of their `values`; or ``...`` for every
-        row. `places`, one for each of `rows`, is where the slots have them, if elsewhere.
+        row. `places`, one for each of `rows`, is where the slots have them, if elsewhere. `cap`
+        shortens the sums that are longer than its `max_norm`: see optim/clip.py.
         """
 
+    def late_rows(
+        self, rows: Array, index: Array | None, stamps: Array, now: int, all_rows: bool
+    ) -> tuple[Array, Array, Array]:
+        """Those of `rows` whose stamp is before `now`, each once; their places and their stamps.
+
+        A row's stamp is at its place, which is ``index[row] - 1``, and nowhere if that is -1; no
+        `index`: the row itself. Stamps of 0 count only if `all_rows` do.
+        """
+
+    def settle_rows(
+        self, formula: Formula, sure: Callable[..., Any], rows: Array, places: Array, factors: Any,
+        columns: Any, table: Array, slots: list[Array],
+    ) -> Any:  # fmt: skip
+        """Give rows of `table`, and of its `slots` at `places`, their new numbers, in place.
+
+        ``formula((p, *slots), factors)`` answers them, of the row's column of `factors` (k, n),
+        which `columns` tells: both are on the host. Rows with an element of which ``sure`` of the
+        same is False stay as they are: answers, on the host, which of `rows` do. Each row is there
+        once. float16 is computed in float32.
+        """
+
+    def bag_of(self, starts: Array, n: int) -> Array:
+        """The bag that each of n ids is in; bag b begins at starts[b], the last ends at n."""
+
     def embedding_bag(
-        self, table: Array, rows: Array, starts: Array, weights: Array | None = None
-    ) -> Array:
+        self, table: Array, rows: Array, starts: Array, weights: Array | None = None,
+        mean: bool = False,
+    ) -> Array:  # fmt: skip
         """For each bag the sum of its rows of `table`, each times its weight; of none, 0.
 
         Shapes: rows (n,), starts (B + 1,) -> (B, \\*row); bag b is rows[starts[b]:starts[b + 1]].
+        With `mean` the sum is divided by how many rows it is of. float16 is summed in float32.
         """
+
+    def row_products(self, x: Array, y: Array, rows: Array, columns: Array) -> Array:
+        """x[rows[s, i]] · y[columns[s, j]]: ids (S, m) and (S, n) of tables (V, d) -> (S, m, n)."""
+
+    def weighted_rows(self, w: Array, y: Array, ids: Array) -> Array:
+        """The sum over j of w[s, i, j] · y[ids[s, j]]: (S, m, n), (V, d), (S, n) -> (S, m, d)."""
+
+    def logistic_loss(self, x: Array, y: Array, w: Array) -> Array:
+        """w · (log(1 + e**x) - y·x)."""
+
+    def logistic_slope(self, x: Array, y: Array, w: Array) -> Array:
+        """w · (1 / (1 + e**-x) - y)."""

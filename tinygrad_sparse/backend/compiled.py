@@ -48,8 +48,9 @@ def kernel(name: str, dtype: np.dtype) -> Callable[..., Any]:
     """The kernel of this module for tables of a dtype. Called directly: it checks no argument."""
     table = rows_of(dtype)
     signatures = {
-        "bag": (table, ids, ids, types.Array(table.dtype, 1, "C"), table, *part),
+        "bag": (table, ids, ids, types.Array(table.dtype, 1, "C"), types.boolean, table, *part),
         "group": (ids, places, ids, places),
+        "late": (ids, places, places, types.int64, types.boolean, ids, ids, places),
         "sum_runs": (table, places, places, table, *part),
     }
     return globals()[name].compile(signatures[name])
@@ -62,23 +63,68 @@ def rows_ahead(table: Any) -> int:
 
 
 @jit
-def bag(table: Any, rows: Any, starts: Any, weights: Any, out: Any, start: int, stop: int) -> None:
-    """out[b] = the sum over i in bag b of weights[i] · table[rows[i]]; no weights: all 1."""
+def bag(
+    table: Any, rows: Any, starts: Any, weights: Any, mean: bool, out: Any, start: int, stop: int
+) -> None:
+    """out[b] = the sum over i in bag b of weights[i] · table[rows[i]]; no weights: all 1.
+
+    With `mean` the sum is divided by the number of its rows.
+    """
     ahead = rows_ahead(table)
+    total = np.empty((1, table.shape[1]), table.dtype)
     for b in range(start, stop):
         for c in range(table.shape[1]):
             out[b, c] = 0
-        for i in range(starts[b], starts[b + 1]):
-            if i + ahead < len(rows):
-                prefetch(table, rows[i + ahead], 0)
-            row = rows[i]
-            if len(weights):
-                w = weights[i]
-                for c in range(table.shape[1]):
-                    out[b, c] += w * table[row, c]
-            else:
-                for c in range(table.shape[1]):
-                    out[b, c] += table[row, c]
+        # A long bag is summed by chunks: of one number after the other the errors would add up.
+        for first in range(starts[b], starts[b + 1], CHUNK):
+            for c in range(table.shape[1]):
+                total[0, c] = 0
+            for i in range(first, min(first + CHUNK, starts[b + 1])):
+                if i + ahead < len(rows):
+                    prefetch(table, rows[i + ahead], 0)
+                row = rows[i]
+                if len(weights):
+                    w = weights[i]
+                    for c in range(table.shape[1]):
+                        total[0, c] += w * table[row, c]
+                else:
+                    for c in range(table.shape[1]):
+                        total[0, c] += table[row, c]
+            for c in range(table.shape[1]):
+                out[b, c] += total[0, c]
+        count = starts[b + 1] - starts[b]
+        if mean and count:
+            for c in range(table.shape[1]):
+                out[b, c] /= count
+
+
+@jit
+def late(
+    rows: Any, index: Any, stamps: Any, now: int, all_rows: bool, out: Any, at: Any, last: Any
+) -> int:
+    """The rows whose stamp is before `now`, each once: `out`, their places, their stamps.
+
+    Returns how many there are; -1: some row is none of the table's. See the NumPy adapter.
+    """
+    size = np.uint64(len(index) if len(index) else len(stamps))
+    most = np.uint64(0)
+    for i in range(len(rows)):
+        most = max(most, np.uint64(rows[i]))
+    if len(rows) and most >= size:
+        return -1
+    n = 0
+    for i in range(len(rows)):
+        place = np.int64(index[rows[i]]) - 1 if len(index) else rows[i]
+        if place < 0:
+            continue
+        stamp = stamps[place]
+        if 0 <= stamp < now and (stamp > 0 or all_rows):
+            out[n], at[n], last[n] = rows[i], place, stamp
+            stamps[place] = -1  # seen
+            n += 1
+    for i in range(n):
+        stamps[at[i]] = last[i]
+    return n
 
 
 # -- repeated ids --------------------------------------------------------------------------------

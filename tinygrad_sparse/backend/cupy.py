@@ -3,7 +3,8 @@
 Imported when the first array of CuPy's comes. Nothing here waits for the device but `to_host`,
 `sum_duplicates`, whose answer is as long as there are different rows, and the reading of the flags
 below: a step of `plan_update` waits for nothing. What bites in CuPy is said where it is avoided.
-Optimizers' formulas are written with NumPy's ufuncs, which hand CuPy's arrays over to CuPy.
+Optimizers' formulas, and those of elements that are taken over from NumPy's adapter, are written
+with NumPy's ufuncs, which hand CuPy's arrays over to CuPy.
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ import numpy as np
 from .adapter import Array, Formula
 from .ids import out_of_range, refuse_other_dtypes
 from .numpy import checked
+from .numpy import logistic_loss as logistic_loss
+from .numpy import logistic_slope as logistic_slope
+from .precision import wide_dtype
 
 xp: Any = cupy
 ndarray = xp.ndarray
@@ -61,7 +65,7 @@ def beside(x: Array, ids: Any) -> Array:
 
 # Ids that were made on the device are looked at there. (Is one out of range?, which, where): each
 # an array that nobody waited for, and what the error is to say.
-_unread: list[tuple[Array, Array, Array, Callable[[int, int], Exception]]] = []
+_unread: list[tuple[Array, Array, Array, Callable[[Any, Any], Exception]]] = []
 
 
 def own_ids(op: str, ids: Array, size: int, context: str) -> Array:
@@ -82,15 +86,23 @@ def own_ids(op: str, ids: Array, size: int, context: str) -> Array:
     def error(id: int, at: int) -> Exception:
         return out_of_range(op, what, size, context, id, at, id < 0)
 
-    _unread.append((bad.any(), wide.reshape(-1).take(at), at, error))
-    if debug or len(_unread) >= UNREAD:
-        check_ids()
+    _leave(bad.any(), wide.reshape(-1).take(at), at, error)
     wide = xp.where(wide < 0, wide + size, wide)
     return xp.where(bad, 0, wide)
 
 
+def _leave(*flag: Any) -> None:
+    """Have a flag read later: see `_unread`."""
+    _unread.append(flag)  # type: ignore[arg-type]
+    if debug or len(_unread) >= UNREAD:
+        check_ids()
+
+
 def check_ids() -> None:
-    """Raise RowIndexError if ids were out of range since the last time: waits for the device."""
+    """Raise RowIndexError if ids were out of range since the last time: waits for the device.
+
+    And ArgumentError if rows were to be shortened that have no length.
+    """
     if not _unread:
         return
     waiting = list(_unread)
@@ -98,7 +110,7 @@ def check_ids() -> None:
     flags = xp.stack([flag for flag, *_ in waiting]).get()
     if flags.any():
         _, id, at, error = waiting[int(flags.argmax())]
-        raise error(int(id.get()), int(at.get()))
+        raise error(id.item(), at.item())
 
 
 def count_rows(rows: Array, size: int) -> Array:
@@ -130,8 +142,17 @@ def max_from(x: Array, axis: tuple[int, ...], start: float) -> Array:
     return top if start == -math.inf else xp.maximum(top, start)
 
 
-def row_squares(x: Array) -> Array:
-    return xp.sum(x * x, axis=1)
+def shortened(x: Array, max_norm: float, error: Callable[[float], Exception]) -> Array:
+    """Squares of what is at most 1 cannot overflow. A row without a length becomes 0."""
+    wide = x.astype(np.promote_types(x.dtype, np.float32), copy=False)
+    largest = xp.max(xp.abs(wide), axis=1, keepdims=True)
+    unit = wide / xp.where(largest > 0, largest, 1)
+    lengths = largest * xp.sqrt(xp.sum(unit * unit, axis=1, keepdims=True))
+    finite = xp.isfinite(lengths)
+    most = lengths.reshape(-1).max()  # NaN, if there is one
+    _leave(~finite.all(), most, most, lambda norm, _: error(norm))
+    scales = max_norm / xp.maximum(lengths, max_norm)
+    return xp.where(finite, wide * scales, 0).astype(x.dtype, copy=False)
 
 
 def take_rows(table: Array, rows: Array, lead: int = 1) -> Array:
@@ -234,6 +255,7 @@ def plan_update(
     slots: list[Array],
     hyper: dict[str, Any],
     places: Any = None,
+    cap: Any = None,
 ) -> Callable[[], None]:
     """Each place of a repeated row gets the row's sum, and all of them write the same numbers.
 
@@ -245,6 +267,8 @@ def plan_update(
         sums = scatter_rows(run, xp.take(values, order, axis=0), len(rows))
         values = xp.take(sums, run, axis=0)
         at = rows if places is None else xp.take(places, order)
+    if cap is not None:
+        values = cap(values)
     new = update_rows(formula, rows, values, table, slots, hyper, at)
 
     def write() -> None:
@@ -255,10 +279,85 @@ def plan_update(
     return write
 
 
-def embedding_bag(table: Array, rows: Array, starts: Array, weights: Array | None = None) -> Array:
+# -- rows at rest --------------------------------------------------------------------------------
+
+
+def late_rows(
+    rows: Array, index: Array | None, stamps: Array, now: int, all_rows: bool
+) -> tuple[Array, Array, Array]:
+    """Waits twice, for how many there are."""
+    assert index is None  # see Slots: where arrays wait, rows have no places of their own
+    last = xp.take(stamps, rows)
+    late = last < now
+    if not all_rows:
+        late &= last > 0
+    here = xp.flatnonzero(late)
+    rows, last = xp.take(rows, here), xp.take(last, here)
+    marks = -xp.arange(1, len(rows) + 1, dtype=np.int32)  # all write their mark, one mark stays
+    stamps[rows] = marks
+    once = xp.flatnonzero(xp.take(stamps, rows) == marks)
+    rows, last = xp.take(rows, once), xp.take(last, once)
+    stamps[rows] = last
+    return rows, rows, last
+
+
+def settle_rows(
+    formula: Callable[..., tuple[Any, ...]],
+    sure: Callable[..., Any],
+    rows: Array,
+    places: Array,
+    factors: np.ndarray,
+    columns: np.ndarray,
+    table: Array,
+    slots: list[Array],
+) -> np.ndarray:
+    """Waits once, for which rows stay as they are, if there may be such."""
+    wide = np.promote_types(table.dtype, np.float32)
+    with np.errstate(all="ignore"):
+        lines = factors.astype(wide).reshape((*factors.shape, *(1,) * (table.ndim - 1)))
+    numbers = xp.take(asarray(lines), asarray(columns), axis=1)
+    row = [xp.take(table, rows, axis=0), *(xp.take(slot, places, axis=0) for slot in slots)]
+    row[0] = row[0].astype(wide, copy=False)
+    good, new = sure(row, numbers), list(formula(tuple(row), tuple(numbers)))
+    left = np.empty(0, np.int64)
+    if type(good) is ndarray:
+        good = xp.broadcast_to(good, row[0].shape).all(axis=tuple(range(1, table.ndim)))
+        left = np.flatnonzero(~to_host(good))
+        good = good.reshape((-1, *(1,) * (table.ndim - 1)))
+        new = [xp.where(good, x, old) for x, old in zip(new, row, strict=True)]
+    for array, at, values in zip((table, *slots), [rows, *[places] * len(slots)], new, strict=True):
+        put_rows(array, at, values)
+    return left
+
+
+# -- lookups that are summed, and products ---------------------------------------------------------
+
+
+def bag_of(starts: Array, n: int) -> Array:
+    """`repeat` by an array would wait for its sum."""
+    return xp.searchsorted(starts[1:], xp.arange(n), side="right")
+
+
+def embedding_bag(
+    table: Array, rows: Array, starts: Array, weights: Array | None = None, mean: bool = False
+) -> Array:
     taken = take_rows(table, rows)
+    numbers = taken.dtype if weights is None else np.result_type(taken.dtype, weights.dtype)
+    dtype = np.result_type(numbers, np.float16) if mean else numbers
+    wide = wide_dtype(dtype)
+    each = (-1, *(1,) * (taken.ndim - 1))
+    taken = taken.astype(wide, copy=False)
     if weights is not None:
-        wide = np.promote_types(taken.dtype, np.float32)
-        taken = taken.astype(wide) * weights.reshape((-1, *(1,) * (taken.ndim - 1)))
-    bags = xp.searchsorted(starts[1:], xp.arange(len(rows)), side="right")
-    return scatter_rows(bags, taken, len(starts) - 1).astype(table.dtype, copy=False)
+        taken = taken * weights.reshape(each)
+    total = scatter_rows(bag_of(starts, len(rows)), taken, len(starts) - 1)
+    if mean:
+        total /= xp.maximum(starts[1:] - starts[:-1], 1).astype(wide).reshape(each)
+    return total.astype(dtype, copy=False)
+
+
+def row_products(x: Array, y: Array, rows: Array, columns: Array) -> Array:
+    return xp.take(x, rows, axis=0) @ xp.take(y, columns, axis=0).swapaxes(-1, -2)
+
+
+def weighted_rows(w: Array, y: Array, ids: Array) -> Array:
+    return w @ xp.take(y, ids, axis=0)

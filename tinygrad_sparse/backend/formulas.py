@@ -9,11 +9,12 @@ compile and runs on NumPy.
 
 from __future__ import annotations
 
+import dis
 import hashlib
 import itertools
 from collections.abc import Callable
 from inspect import CO_VARARGS, CO_VARKEYWORDS, getsource
-from types import CodeType, FunctionType, ModuleType
+from types import CellType, CodeType, FunctionType, ModuleType
 from typing import Any
 
 import numba
@@ -51,7 +52,7 @@ def _unbox(kind: Any, value: Any, c: Any) -> NativeValue:
     return NativeValue(c.context.get_dummy_value())
 
 
-_bodies: dict[str, Callable[..., Any]] = {}  # formulas by the name of their type
+_bodies: dict[str, Any] = {}  # formulas, to be compiled, by the name of their type
 _numbers = itertools.count()  # names for formulas that have no digest
 
 
@@ -61,7 +62,7 @@ def evaluate(formula: Any, numbers: tuple[Any, ...]) -> Any:
 
 @overload(evaluate)
 def _evaluate(formula, numbers):
-    body = numba.njit(_bodies[formula.name], error_model="numpy", forceinline=True)
+    body = _bodies[formula.name]
     return lambda formula, numbers: body(*numbers)
 
 
@@ -76,13 +77,13 @@ def apply(formula: Any, arrays: Any, row: int, place: int, g: Any, i: int, hyper
 
 @jit
 def update(
-    formula: Any, rows: Any, order: Any, starts: Any, places: Any, values: Any, arrays: Any,
-    hyper: Any, start: int, stop: int,
+    formula: Any, rows: Any, order: Any, starts: Any, places: Any, scales: Any, values: Any,
+    arrays: Any, hyper: Any, start: int, stop: int,
 ) -> None:  # fmt: skip
     """Apply the formula to row rows[j] of each array, with the sum of run j as its gradient.
 
     The arrays after the first have it at places[j]; no `places`: where the first does. No `rows`:
-    all of them. No `starts`: values[j] is the gradient.
+    all of them. No `starts`: values[j] is the gradient. With `scales`, it is scales[j] times that.
     """
     ahead = rows_ahead(values)
     width = values.shape[1] if len(starts) else 0  # of sums; a whole table may be one row
@@ -100,11 +101,47 @@ def update(
             i, run = order[starts[j]], starts[j + 1] - starts[j]
             if starts[j] + ahead < len(order):
                 prefetch(values, order[starts[j] + ahead], 0)
-        if run == 1:
+        short = len(scales) == 0 or scales[j] == 1
+        if run == 1 and short:
             apply(formula, arrays, row, place, values, i, hyper)
+            continue
+        add_run(values, order, ahead, starts[j], starts[j + 1], total, 0, parts)
+        if not short:
+            for c in range(width):
+                total[0, c] *= scales[j]
+        apply(formula, arrays, row, place, total, 0, hyper)
+
+
+@numba.njit(error_model="numpy", forceinline=True)
+def holds(sure: Any, arrays: Any, row: int, place: int, factors: Any) -> bool:
+    """Whether `sure` is True of all elements."""
+    result = True
+    for c in range(arrays[0].shape[1]):
+        result &= evaluate(sure, (read(arrays, row, place, c), factors))
+    return result
+
+
+@jit
+def settle(
+    formula: Any, sure: Any, rows: Any, places: Any, factors: Any, columns: Any, arrays: Any,
+    left: Any, start: int, stop: int,
+) -> None:  # fmt: skip
+    """The formula on row rows[j] of the first array and places[j] of the others, by its factors.
+
+    Where `sure` does not hold, nothing changes but left[j]. `factors` is a tuple of (n, 1) arrays.
+    """
+    ahead = rows_ahead(arrays[0])
+    for j in range(start, stop):
+        if j + ahead < stop:
+            prefetch(arrays, rows[j + ahead], places[j + ahead])
+        row, place = rows[j], places[j]
+        numbers = read(factors, columns[j], columns[j], 0)
+        if holds(sure, arrays, row, place, numbers):
+            for c in range(arrays[0].shape[1]):
+                new = evaluate(formula, (read(arrays, row, place, c), numbers))
+                write(arrays, row, place, c, new)
         else:
-            add_run(values, order, ahead, starts[j], starts[j + 1], total, 0, parts)
-            apply(formula, arrays, row, place, total, 0, hyper)
+            left[j] = True
 
 
 # -- compiling one -------------------------------------------------------------------------------
@@ -114,9 +151,16 @@ class Unstable(Exception):
     """A formula that uses something whose value a digest cannot hold."""
 
 
-_update_unkept = numba.njit(update.py_func, nogil=True, error_model="numpy")
+class Refused(Exception):
+    """A formula that may not be compiled."""
+
+
+_unkept = {
+    loop: numba.njit(loop.py_func, nogil=True, error_model="numpy") for loop in (update, settle)
+}
 # Part of every digest: numba looks for changes in a kernel's own file, not in those it uses.
 _used = getsource(compiled) + getsource(elements)
+_flags = types.Array(types.boolean, 1, "C")
 
 
 def compile_update(
@@ -132,24 +176,63 @@ def compile_update(
     if code.co_argcount != arrays + 1 or code.co_flags & (CO_VARARGS | CO_VARKEYWORDS):
         return None
     # The same function, with its keyword arguments made positional.
-    body = FunctionType(
-        code.replace(co_argcount=code.co_argcount + len(settings), co_kwonlyargcount=0),
-        formula.__globals__,
-        formula.__name__,
-        None,
-        formula.__closure__,
-    )
-    try:
-        name, loop = digest(formula), update
-    except Unstable:
-        name, loop = f"number {next(_numbers)}", _update_unkept
-    kind, table = Formula(f"{formula.__qualname__} {name}"), rows_of(dtype)
+    code = code.replace(co_argcount=code.co_argcount + len(settings), co_kwonlyargcount=0)
+    table = rows_of(dtype)
+    scales = types.Array(table.dtype, 1, "C")
     tables, numbers = types.UniTuple(table, arrays), types.UniTuple(types.float64, len(settings))
-    _bodies[kind.name] = body
+    return _compile(
+        update, {formula: code}, (ids, places, places, ids, scales, table, tables, numbers, *part)
+    )
+
+
+def compile_settle(
+    formula: Callable[..., Any], sure: Callable[..., Any], dtype: np.dtype, arrays: int,
+    factors: int,
+) -> Callable[..., Any] | None:  # fmt: skip
+    """`settle` for a formula and where it holds, so many arrays, the table first, and factors.
+
+    None if they cannot be compiled.
+    """
+    table = rows_of(dtype)
+    tables, numbers = types.UniTuple(table, arrays), types.UniTuple(table, factors)
+    codes = {formula: formula.__code__, sure: sure.__code__}
+    return _compile(settle, codes, (ids, ids, numbers, ids, tables, _flags, *part))
+
+
+def _compile(
+    loop: Any, formulas: dict[Any, CodeType], arguments: tuple[Any, ...]
+) -> Callable[..., Any] | None:
+    """`loop` for formulas, of which the code may have been changed, and more arguments."""
+    kinds = []
     try:
-        return loop.compile((kind, ids, places, places, ids, table, tables, numbers, *part))
-    except NumbaError:
+        for formula, code in formulas.items():
+            try:
+                name = digest(formula)
+            except Unstable:
+                name, loop = f"number {next(_numbers)}", _unkept.get(loop, loop)
+            kinds.append(Formula(f"{formula.__qualname__} {name}"))
+            _bodies[kinds[-1].name] = _inlined(formula, code)
+        return loop.compile((*kinds, *arguments))
+    except (NumbaError, Refused):
         return None
+
+
+def _inlined(f: FunctionType, code: CodeType, within: tuple[Any, ...] = ()) -> Any:
+    """A function to be compiled into who calls it, with the functions that it refers to."""
+    if f in within:
+        raise Refused("it calls itself")
+    steps = list(dis.get_instructions(code))
+    if any(step.opname == "RAISE_VARARGS" for step in steps):
+        raise Refused("in the middle of the writing nothing may fail any more")
+    names = {step.argval for step in steps if step.opname == "LOAD_GLOBAL"}
+
+    def known(x: Any) -> Any:
+        return _inlined(x, x.__code__, (*within, f)) if type(x) is FunctionType else x
+
+    own = {name: known(f.__globals__[name]) for name in names if name in f.__globals__}
+    cells = tuple([CellType(known(cell.cell_contents)) for cell in f.__closure__ or ()])
+    copy = FunctionType(code, {**f.__globals__, **own}, f.__name__, f.__defaults__, cells)
+    return numba.njit(copy, error_model="numpy", forceinline=True)
 
 
 def digest(formula: FunctionType) -> str:

@@ -10,7 +10,6 @@ The NumPy adapter is the reference that this one must agree with: tests/test_bac
 
 from __future__ import annotations
 
-import dis
 import math
 import warnings
 from collections.abc import Callable
@@ -27,32 +26,33 @@ from .numpy import *  # noqa: F403
 
 FEW, SMALL = 128, 2048  # rows and elements: fewer are not worth loading a compiler for
 DENSE = 2**13  # elements of a dense update: fewer are as fast in NumPy
+PRODUCTS, REUSED = 2**16, 8  # products that are worth it; of the bytes in them, how many are near
 WIDE, BLOCK = 64, 2**12  # elements that make a row long, and those of short ones taken together
 FLOATS = frozenset(map(np.dtype, ("f4", "f8")))
 PLAIN = frozenset({float, int, bool})  # hyper-parameters that take on the table's dtype
-_INT64 = np.dtype(np.int64)
+_INT64, _SINGLE = np.dtype(np.int64), np.dtype(np.float32)
 
 
 @cache
-def _compiled() -> tuple[ModuleType, ModuleType] | None:
+def _compiled() -> dict[str, ModuleType] | None:
     """The modules that need numba; None, and a warning, where it is installed but does not work."""
     try:
         import numba
 
         if numba.config.DISABLE_JIT:
             raise ImportError("NUMBA_DISABLE_JIT is set")
-        from . import compiled, formulas
+        from . import compiled, formulas, products
     except ImportError as error:
         text = f"numba cannot be used, NumPy computes instead: {error}"
         warnings.warn(text, RuntimeWarning, stacklevel=2)
         return None
-    return compiled, formulas
+    return {"compiled": compiled, "formulas": formulas, "products": products}
 
 
 @cache
-def _kernel(name: str, dtype: np.dtype) -> Callable[..., Any] | None:
+def _kernel(name: str, dtype: np.dtype, module: str = "compiled") -> Callable[..., Any] | None:
     modules = _compiled()
-    return None if modules is None else modules[0].kernel(name, dtype)
+    return None if modules is None else modules[module].kernel(name, dtype)
 
 
 def _plain(x: np.ndarray) -> bool:
@@ -107,7 +107,10 @@ def sum_duplicates(rows: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np
     return unique, sums.astype(values.dtype, copy=False)
 
 
-def _runs(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+Runs = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
+def _runs(rows: np.ndarray) -> Runs | None:
     """(unique ids, places sorted by id, where each id's run starts); None: leave it to NumPy."""
     n = len(rows)
     kernel = _kernel("group", _INT64)
@@ -136,18 +139,84 @@ def scatter_rows(rows: np.ndarray, values: np.ndarray, size: int) -> np.ndarray:
 
 
 def embedding_bag(
-    table: np.ndarray, rows: np.ndarray, starts: np.ndarray, weights: np.ndarray | None = None
+    table: np.ndarray,
+    rows: np.ndarray,
+    starts: np.ndarray,
+    weights: np.ndarray | None = None,
+    mean: bool = False,
 ) -> np.ndarray:
     d = math.prod(table.shape[1:])
     large = len(rows) >= FEW and len(rows) * d >= SMALL
     usable = large and table.dtype in FLOATS and _plain(table)
-    kernel = _kernel("bag", table.dtype) if usable else None
+    same = weights is None or weights.dtype == table.dtype
+    kernel = _kernel("bag", table.dtype) if usable and same else None
     if kernel is None:
-        return reference.embedding_bag(table, rows, starts, weights)
+        return reference.embedding_bag(table, rows, starts, weights, mean)
     out = np.empty((len(starts) - 1, *table.shape[1:]), table.dtype)
-    given = np.empty(0) if weights is None else weights
-    args = (_table(table), *map(np.ascontiguousarray, (rows, starts, given.astype(table.dtype))))
-    threads.split(kernel, (*args, _table(out)), len(out), len(rows) * d * table.itemsize)
+    given = np.empty(0, table.dtype) if weights is None else weights
+    args = (_table(table), *map(np.ascontiguousarray, (rows, starts, given)), mean, _table(out))
+    threads.split(kernel, args, len(out), len(rows) * d * table.itemsize)
+    return out
+
+
+# -- products of looked-up rows --------------------------------------------------------------------
+
+
+def row_products(x: np.ndarray, y: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    (S, m), n = rows.shape, columns.shape[1]
+    kernel = _of_groups("row_products", S * m * n * x.shape[1], (x, y), (rows, columns))
+    if kernel is None:
+        return reference.row_products(x, y, rows, columns)
+    out = np.empty((S, m, n), x.dtype)
+    threads.split(kernel, (x, y, rows, columns, out), S, out.nbytes * x.shape[1] // REUSED)
+    return out
+
+
+def weighted_rows(w: np.ndarray, y: np.ndarray, ids: np.ndarray) -> np.ndarray:
+    """What has a weight of 0 is left out, so a NaN in it does not show."""
+    (S, m, n), d = w.shape, y.shape[1]
+    kernel = (
+        _of_groups("weighted_rows", S * m * n * d, (y,), (ids,)) if w.dtype == y.dtype else None
+    )
+    if kernel is None or not w.flags.aligned:
+        return reference.weighted_rows(w, y, ids)
+    out = np.empty((S, m, d), y.dtype)
+    threads.split(kernel, (w, y, ids, out.reshape(S * m, d)), S, w.nbytes * d // REUSED)
+    return out
+
+
+def _of_groups(
+    name: str, products: int, tables: tuple[np.ndarray, ...], ids: tuple[np.ndarray, ...]
+) -> Callable[..., Any] | None:
+    """The kernel for rows of these tables, if they are such that it pays."""
+    dtype = tables[0].dtype
+    usable = products >= PRODUCTS and dtype in FLOATS and all(map(_plain, (*tables, *ids)))
+    if not usable or any(table.dtype != dtype for table in tables):
+        return None
+    return _kernel(name, dtype, "products")
+
+
+def logistic_loss(x: np.ndarray, y: np.ndarray, w: np.ndarray) -> np.ndarray:
+    return _by_element("logistic_loss", x, y, w)
+
+
+def logistic_slope(x: np.ndarray, y: np.ndarray, w: np.ndarray) -> np.ndarray:
+    return _by_element("logistic_slope", x, y, w)
+
+
+def _by_element(name: str, *arrays: np.ndarray) -> np.ndarray:
+    """An elementwise kernel, for large float32 arrays of one shape."""
+    x = arrays[0]
+    alike = all(
+        type(a) is np.ndarray and a.dtype == _SINGLE and a.shape == x.shape and _plain(a)
+        for a in arrays
+    )
+    kernel = _kernel(name, _SINGLE, "products") if alike and x.size >= SMALL else None
+    if kernel is None:
+        return getattr(reference, name)(*arrays)
+    out = np.empty(x.shape, _SINGLE)
+    flat = [a.reshape(-1) for a in (*arrays, out)]
+    threads.split(kernel, tuple(flat), x.size, 4 * out.nbytes)
     return out
 
 
@@ -167,6 +236,7 @@ def plan_update(
     slots: list[np.ndarray],
     hyper: dict[str, Any],
     places: Any = None,
+    cap: Any = None,
 ) -> Callable[[], None]:
     """The formula is compiled into one loop that gathers, computes and writes, in place.
 
@@ -174,13 +244,37 @@ def plan_update(
     """
     loop = _loop(formula, rows, values, (table, *slots), hyper, together=places is None)
     if loop is not None and rows is ...:
+        values = values if cap is None else cap(values)
         return _ready(loop, formula, _EVERY_ROW, values, [table, *slots], hyper)
     runs = None if loop is None else _runs(rows)
     if loop is None or runs is None or runs[0].item(-1) >= len(table):  # NumPy raises then
-        return reference.plan_update(formula, rows, values, table, slots, hyper, places)
+        return reference.plan_update(formula, rows, values, table, slots, hyper, places, cap)
+    scales: np.ndarray | None = values[:0, ...].reshape(0)
+    if cap is not None:
+        scales = _scales(runs, values, cap.max_norm)
+        if scales is None:
+            return reference.plan_update(formula, rows, values, table, slots, hyper, places, cap)
     unique, order, starts = runs
     at = _NO_IDS if places is None else places[order[starts[: len(unique)]]].astype(np.int64)
-    return _ready(loop, formula, (*runs, at), values, [table, *slots], hyper)
+    return _ready(loop, formula, (*runs, at), values, [table, *slots], hyper, scales)
+
+
+def _scales(runs: Runs, values: np.ndarray, max_norm: float) -> np.ndarray | None:
+    """min(1, max_norm / ‖sum‖) for the sum of each run; none if all are 1.
+
+    None for lengths whose squares are not in range.
+    """
+    unique, order, starts = runs
+    flat, squares = _table(values), np.empty(len(unique), values.dtype)
+    kernel = _kernel("run_squares", values.dtype, "products")
+    assert kernel is not None
+    threads.split(kernel, (flat, order, starts, squares), len(unique), flat.nbytes)
+    limit = values.dtype.type(max_norm) ** 2
+    if (squares <= limit).all():
+        return squares[:0]
+    if not (np.finfo(values.dtype).tiny < limit and squares.max() < np.inf):
+        return None
+    return max_norm / np.sqrt(np.maximum(squares, limit))
 
 
 def update_rows(
@@ -211,13 +305,15 @@ def _ready(
     values: np.ndarray,
     arrays: list[np.ndarray],
     hyper: dict[str, Any],
+    scales: np.ndarray | None = None,
 ) -> Callable[[], None]:
     """A compiled formula that has only to be called to change `arrays` in place."""
     flat, *tables = map(_whole if runs is _EVERY_ROW else _table, (values, *arrays))
     numbers = tuple([float(hyper[name]) for name in keywords(formula)])
     count = len(flat) if runs is _EVERY_ROW else len(runs[0])
     nbytes = flat.nbytes + 2 * len(tables) * count * flat.shape[1] * flat.itemsize
-    args = (None, *runs, flat, tuple(tables), numbers)
+    scales = np.empty(0, flat.dtype) if scales is None else scales
+    args = (None, *runs, scales, flat, tuple(tables), numbers)
     return partial(threads.split, loop, args, count, nbytes)
 
 
@@ -281,17 +377,95 @@ def _compile(
     formula: Callable[..., Any], g: np.ndarray, tables: list[np.ndarray], hyper: dict[str, Any]
 ) -> Loop | None:
     """The compiled loop, if it gives what NumPy gives on some of the numbers at hand."""
-    if any(step.opname == "RAISE_VARARGS" for step in dis.get_instructions(formula)):
-        return None  # not in the middle of the writing, where nothing may fail any more
     modules, names = _compiled(), keywords(formula)
-    loop = modules and modules[1].compile_update(formula, g.dtype, len(tables), names)
+    loop = modules and modules["formulas"].compile_update(formula, g.dtype, len(tables), names)
     if not loop:
         return None
     n = min(len(g), len(tables[0]), 8)
     g, *old = (a[:n, :64].copy() for a in (g, *tables))
     with np.errstate(all="ignore"):
         wanted = formula(old[0], g, *old[1:], **hyper)
-    loop(None, *_EVERY_ROW, g, tuple(old), tuple(float(hyper[name]) for name in names), 0, n)
-    close = 1e-5 if g.dtype == np.float32 else 1e-12
-    fits = all(np.allclose(a, b, close, 0, True) for a, b in zip(old, wanted, strict=True))
+    numbers = tuple([float(hyper[name]) for name in names])
+    loop(None, *_EVERY_ROW, g[0, :0], g, tuple(old), numbers, 0, n)
+    return loop if _same(old, wanted) else None
+
+
+def _same(got: Any, wanted: Any) -> bool:
+    close = 1e-5 if got[0].dtype == np.float32 else 1e-12
+    return all(np.allclose(a, b, close, 0, True) for a, b in zip(got, wanted, strict=True))
+
+
+# -- rows at rest --------------------------------------------------------------------------------
+
+
+def late_rows(
+    rows: np.ndarray, index: np.ndarray | None, stamps: np.ndarray, now: int, all_rows: bool
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    kernel = _kernel("late", _INT64) if len(rows) >= SMALL else None
+    if kernel is None:
+        return reference.late_rows(rows, index, stamps, now, all_rows)
+    n = len(rows)
+    late, places, last = np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.int32)
+    index_ = _NO_PLACES if index is None else index
+    n = kernel(np.ascontiguousarray(rows), index_, stamps, now, all_rows, late, places, last)
+    if n < 0:  # NumPy raises
+        return reference.late_rows(rows, index, stamps, now, all_rows)
+    return late[:n], places[:n], last[:n]
+
+
+def settle_rows(
+    formula: Callable[..., tuple[Any, ...]],
+    sure: Callable[..., Any],
+    rows: np.ndarray,
+    places: np.ndarray,
+    factors: np.ndarray,
+    columns: np.ndarray,
+    table: np.ndarray,
+    slots: list[np.ndarray],
+) -> np.ndarray:
+    """Both functions are compiled into one loop, as an optimizer's formula is."""
+    arrays = table, *slots
+    dtype, shape = table.dtype, table.shape[1:]
+    usable = all(a.dtype == dtype and a.shape[1:] == shape and _plain(a) for a in arrays)
+    large = len(rows) >= FEW and len(rows) * math.prod(shape) >= SMALL
+    if not usable or not large or dtype not in FLOATS:
+        return reference.settle_rows(formula, sure, rows, places, factors, columns, table, slots)
+    with np.errstate(over="ignore"):
+        numbers = tuple([line.reshape(-1, 1) for line in factors.astype(dtype)])
+    ids, flat = [*map(np.ascontiguousarray, (rows, places))], tuple(map(_table, arrays))
+    known = _loops.setdefault(formula, {})
+    key = sure, dtype, len(arrays), len(numbers)
+    if key not in known:
+        known[key] = _compile_settle(formula, sure, ids, numbers, columns, flat)
+    loop = known[key]
+    if loop is None:
+        return reference.settle_rows(formula, sure, rows, places, factors, columns, table, slots)
+    left = np.zeros(len(rows), bool)
+    nbytes = 2 * len(flat) * len(rows) * flat[0][:1].nbytes
+    args = (None, None, *ids, numbers, columns, flat, left)
+    threads.split(loop, args, len(rows), nbytes)
+    return np.flatnonzero(left)
+
+
+def _compile_settle(
+    formula: Callable[..., Any], sure: Callable[..., Any], ids: list[np.ndarray],
+    numbers: tuple[np.ndarray, ...], columns: np.ndarray, arrays: tuple[np.ndarray, ...],
+) -> Loop | None:  # fmt: skip
+    """The compiled loop, if it gives what NumPy gives on some of the rows at hand."""
+    modules, dtype = _compiled(), arrays[0].dtype
+    loop = modules and modules["formulas"].compile_settle(
+        formula, sure, dtype, len(arrays), len(numbers)
+    )
+    if not loop:
+        return None
+    rows, places = (x[:8] for x in ids)
+    got = [a[at, :64] for a, at in zip(arrays, [rows, *[places] * len(arrays)], strict=False)]
+    wanted = [a.copy() for a in got]
+    each, columns = np.arange(len(rows)), columns[:8].copy()
+    loop(None, None, each, each, numbers, columns, tuple(got), left := np.zeros(8, bool), 0, 8)
+    factors = np.stack(numbers)[:, :, 0]
+    wanted_left = reference.settle_rows(
+        formula, sure, each, each, factors, columns, wanted[0], wanted[1:]
+    )
+    fits = np.array_equal(np.flatnonzero(left), wanted_left) and _same(got, wanted)
     return loop if fits else None

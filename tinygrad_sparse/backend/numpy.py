@@ -14,6 +14,8 @@ import numpy as np
 from tinygrad_sparse.errors import DeviceError, ShapeError, explain
 
 from .ids import out_of_range, refuse_other_dtypes
+from .log1p_of import log1p_of
+from .precision import wide_dtype
 
 BLOCK = 2**18  # bytes of gradient that an optimizer's formula is run on at a time
 FEW, SMALL, ROUNDS = 256, 2**14, 4  # rows, elements, members: see `sum_duplicates`
@@ -96,8 +98,18 @@ def max_from(x: np.ndarray, axis: tuple[int, ...], start: float) -> np.ndarray:
     return np.max(x, axis=axis, keepdims=True, initial=start)
 
 
-def row_squares(x: np.ndarray) -> np.ndarray:
-    return np.vecdot(x, x)
+def shortened(
+    x: np.ndarray, max_norm: float, error: Callable[[float], Exception]
+) -> np.ndarray | None:
+    with np.errstate(over="ignore"):
+        squares = np.vecdot(x, x)
+    limit = x.dtype.type(max_norm) ** 2
+    if (squares <= limit).all():
+        return x
+    if not (np.finfo(x.dtype).tiny < limit and squares.max() < np.inf):
+        return None
+    factors = max_norm / np.sqrt(np.maximum(squares, limit))
+    return x * factors[:, None].astype(x.dtype, copy=False)
 
 
 def take_rows(table: np.ndarray, rows: np.ndarray, lead: int = 1) -> np.ndarray:
@@ -267,6 +279,7 @@ def plan_update(
     slots: list[np.ndarray],
     hyper: dict[str, Any],
     places: Any = None,
+    cap: Any = None,
 ) -> Callable[[], None]:
     at = rows
     if rows is not ...:
@@ -276,6 +289,8 @@ def plan_update(
         if places is not None:
             at = np.empty(len(rows), np.int64)
             at[np.searchsorted(rows, given)] = places
+    if cap is not None:
+        values = cap(values)
     new = update_rows(formula, rows, values, table, slots, hyper, at)
 
     def write() -> None:
@@ -286,18 +301,108 @@ def plan_update(
     return write
 
 
+def late_rows(
+    rows: np.ndarray, index: np.ndarray | None, stamps: np.ndarray, now: int, all_rows: bool
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    places = rows if index is None else index[rows] - 1
+    if index is not None:
+        known = places >= 0
+        rows, places = rows[known], places[known]
+    last = stamps[places]
+    late = last < now
+    if not all_rows:
+        late &= last > 0
+    rows, places, last = rows[late], places[late], last[late]
+    # All write their mark, one mark stays.
+    marks = -np.arange(1, len(rows) + 1, dtype=np.int32)
+    stamps[places] = marks
+    once = stamps[places] == marks
+    rows, places, last = rows[once], places[once], last[once]
+    stamps[places] = last
+    return rows, places.astype(np.int64, copy=False), last
+
+
+def settle_rows(
+    formula: Callable[..., tuple[Any, ...]],
+    sure: Callable[..., Any],
+    rows: np.ndarray,
+    places: np.ndarray,
+    factors: np.ndarray,
+    columns: np.ndarray,
+    table: np.ndarray,
+    slots: list[np.ndarray],
+) -> np.ndarray:
+    wide = np.promote_types(table.dtype, np.float32)
+    arrays, indices = [table, *slots], [rows, *[places] * len(slots)]
+    size = max(1, BLOCK // max(1, math.prod(table.shape[1:]) * wide.itemsize))
+    left = []
+    with np.errstate(all="ignore"):
+        columned = factors.astype(wide).reshape((*factors.shape, *(1,) * (table.ndim - 1)))
+        for start in range(0, len(rows), size):
+            part = np.arange(start, min(start + size, len(rows)))
+            row = [take_rows(a, at[part]) for a, at in zip(arrays, indices, strict=True)]
+            row[0] = row[0].astype(wide, copy=False)
+            numbers = columned.take(columns[part], axis=1)
+            good: Any = sure(row, numbers)
+            if not np.all(good):
+                good = np.broadcast_to(good, row[0].shape).all(axis=tuple(range(1, table.ndim)))
+                left.append(part[~good])
+                part, row = part[good], [x[good] for x in row]
+                numbers = numbers[:, good]
+            new = formula(tuple(row), tuple(numbers))
+            for array, at, values in zip(arrays, indices, new, strict=True):
+                put_rows(array, at[part], values)
+    return np.concatenate(left) if left else np.empty(0, np.int64)
+
+
+def bag_of(starts: np.ndarray, n: int) -> np.ndarray:
+    return np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+
+
 def embedding_bag(
-    table: np.ndarray, rows: np.ndarray, starts: np.ndarray, weights: np.ndarray | None = None
+    table: np.ndarray,
+    rows: np.ndarray,
+    starts: np.ndarray,
+    weights: np.ndarray | None = None,
+    mean: bool = False,
 ) -> np.ndarray:
     taken = take_rows(table, rows)
-    wide = np.float32 if taken.dtype == np.float16 else taken.dtype
+    numbers = taken.dtype if weights is None else np.result_type(taken, weights)
+    dtype = np.result_type(numbers, np.float16) if mean else numbers
+    wide = wide_dtype(dtype)
     if weights is not None:
-        taken = taken.astype(wide) * weights.reshape((-1, *(1,) * (taken.ndim - 1)))
-    full = np.flatnonzero(starts[1:] > starts[:-1])
-    out = np.zeros((len(starts) - 1, *table.shape[1:]), table.dtype)
+        taken = taken.astype(wide, copy=False) * weights.reshape((-1, *(1,) * (taken.ndim - 1)))
+    counts = np.diff(starts)
+    full = np.flatnonzero(counts)
+    out = np.zeros((len(counts), *table.shape[1:]), dtype)
     if len(full):
-        out[full] = np.add.reduceat(taken, starts[full], axis=0, dtype=wide)
+        total = np.add.reduceat(taken, starts[full], axis=0, dtype=wide)
+        if mean:
+            total /= counts[full].astype(wide).reshape((-1, *(1,) * (taken.ndim - 1)))
+        out[full] = total
     return out
+
+
+def row_products(x: np.ndarray, y: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    return take_rows(x, rows) @ take_rows(y, columns).swapaxes(-1, -2)
+
+
+def weighted_rows(w: np.ndarray, y: np.ndarray, ids: np.ndarray) -> np.ndarray:
+    return w @ take_rows(y, ids)
+
+
+def logistic_loss(x: np.ndarray, y: np.ndarray, w: np.ndarray) -> np.ndarray:
+    loss = log1p_of(np, np.exp(-np.abs(x)))
+    loss += np.maximum(x, 0.0)
+    return w * (loss - y * x)
+
+
+def logistic_slope(x: np.ndarray, y: np.ndarray, w: np.ndarray) -> np.ndarray:
+    small = np.exp(-np.abs(x))
+    part = np.maximum(small, x >= 0)  # 1 or e**x, over what is 1 + e**-|x|
+    small += 1.0
+    part /= small
+    return w * (part - y)
 
 
 def _rows_in(array: np.ndarray, index: Any, part: Any) -> np.ndarray:

@@ -103,7 +103,7 @@ class EmbeddingBag(Module):
         self.padding_idx = padding_idx
 
     def __call__(self, ids: Any, offsets: Any = None, *, weights: Any = None) -> Tensor:
-        flat, _, _ = _bags("EmbeddingBag", ids, offsets)
+        flat, _ = _bags("EmbeddingBag", ids, offsets)
         _refuse_padding("EmbeddingBag", self.weight, flat, self.padding_idx)
         return ops.embedding_bag(
             self.weight,

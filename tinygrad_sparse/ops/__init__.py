@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from .join import *
     from .linalg import *
     from .logistic import *
+    from .lookup_products import *
     from .norms import *
     from .reduce import *
     from .rounding import *
@@ -45,7 +46,7 @@ MODULES = tuple(
     import_module(f"{__name__}.{name}")
     for name in (
         "elementwise", "exponential", "rounding", "trigonometric", "activation", "logistic",
-        "shape", "rows", "index", "join", "sorting", "segment", "bag",
+        "shape", "rows", "lookup_products", "index", "join", "sorting", "segment", "bag",
         "reduce", "scan", "norms", "softmax",
         "diagonals", "linalg", "einsum", "solve", "conv",
     )

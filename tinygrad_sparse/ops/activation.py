@@ -10,6 +10,7 @@ import math
 from typing import Any
 
 from tinygrad_sparse.backend import Array
+from tinygrad_sparse.backend.log1p_of import log1p_of
 from tinygrad_sparse.errors import ArgumentError, explain
 from tinygrad_sparse.primitive import primitive
 from tinygrad_sparse.rules import Kink, elementwise
@@ -17,7 +18,6 @@ from tinygrad_sparse.rules import Kink, elementwise
 from .elementwise import clip, minimum, multiply, where
 from .error_function import erf_of
 from .exponential import exp
-from .log1p_of import log1p_of
 from .trigonometric import tanh
 
 

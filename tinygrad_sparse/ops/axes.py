@@ -16,11 +16,14 @@ from tinygrad_sparse.shapes import whole_numbers
 
 Axes = int | Sequence[int] | None
 
+_ALL = [tuple(range(n)) for n in range(5)]
+_HALF, _SINGLE = np.dtype(np.float16), np.dtype(np.float32)
+
 
 def canonical_axes(op: str, axis: Axes, ndim: int) -> tuple[int, ...]:
     """`axis` as a tuple of distinct numbers in [0, ndim); None means all."""
     if axis is None:
-        return tuple(range(ndim))
+        return _ALL[ndim] if ndim < len(_ALL) else tuple(range(ndim))
     if type(axis) is int and -ndim <= axis < ndim:
         return (axis % ndim,)
     wanted = f"an axis in [{-ndim}, {ndim})"
@@ -47,10 +50,9 @@ def reducing(op: str, empty: bool = True) -> Callable[..., Any]:
     """
 
     def canonical(x: Array, *, axis: Any = None, keepdims: bool = False, **static: Any) -> Any:
-        shape = tuple(x.shape)
-        axes = canonical_axes(op, axis, len(shape))
+        axes = canonical_axes(op, axis, x.ndim)
         if not empty:
-            refuse_empty(op, shape, axes)
+            refuse_empty(op, tuple(x.shape), axes)
         return (x,), {"axis": axes, "keepdims": bool(keepdims), **static}
 
     return canonical
@@ -84,7 +86,7 @@ def kept_shape(g: Any, shape: tuple[int, ...], axis: tuple[int, ...]) -> Any:
 
 def wide(x: Array) -> Any:
     """The dtype to sum and multiply in: float32 for float16, otherwise NumPy's own choice."""
-    return np.float32 if x.dtype == np.float16 else None
+    return _SINGLE if x.dtype == _HALF else None
 
 
 def narrow(total: Array, x: Array) -> Array:

@@ -1,4 +1,6 @@
-"""Lookups that are summed, averaged or maximised a bag at a time. Floor 4: made of other ops."""
+"""Lookups that are summed, averaged or maximised a bag at a time. Floor 4: declarations only."""
+
+# mypy: disable-error-code="empty-body"
 
 from __future__ import annotations
 
@@ -20,11 +22,15 @@ from tinygrad_sparse.backend import (
     xp_of,
 )
 from tinygrad_sparse.errors import ArgumentError, RowIndexError, ShapeError, explain
-from tinygrad_sparse.tensor import unwrap
+from tinygrad_sparse.primitive import primitive
+from tinygrad_sparse.rules import members, reindexed
+from tinygrad_sparse.slices import IndexedSlices, rows_of
+from tinygrad_sparse.tensor import ready, unwrap
 
 from .elementwise import where
-from .rows import scatter_rows, take
-from .segment import _per_row, segment_max, segment_mean, segment_sum
+from .reduce import sum as sum_
+from .rows import _take, scatter_rows, take
+from .segment import _per_row, segment_max
 from .shape import reshape
 
 MODES = ("sum", "mean", "max")
@@ -51,6 +57,84 @@ def embedding(table: Any, ids: Any, padding_idx: int | None = None) -> Any:
     here = xp_of(ids).flatnonzero(kept)
     rows = scatter_rows(take(table, flat[here]), here, flat.size)
     return reshape(rows, (*ids.shape, *table.shape[1:]))
+
+
+def _bag_of(starts: Array, n: int) -> Array:
+    """The bag that each of n ids is in."""
+    return adapter_of(starts).bag_of(starts, n)
+
+
+def _shared(g: Any, starts: Array, bags: Any = slice(None)) -> Any:
+    """The cotangent of each id in a bag, from that of the bag's mean."""
+    xp = xp_of(starts)
+    counts = xp.maximum(starts[1:] - starts[:-1], 1)[bags]
+    return g * _per_row((1.0 / counts).astype(g.dtype), g)
+
+
+def _bag_vjp(g: Any, out: Any, table: Any, ids: Array, starts: Array, *, mean: bool) -> Any:
+    g = _shared(g, starts) if mean else g
+    return rows_of(ids, _take(g, _bag_of(starts, len(ids))), tuple(table.shape))
+
+
+def _bag_rows(
+    g: IndexedSlices, out: Any, table: Any, ids: Array, starts: Array, *, mean: bool
+) -> IndexedSlices | None:
+    """Only the ids in touched bags."""
+    if g.lead != 1:
+        return None
+    g, here, at = members(g, _bag_of(starts, len(ids)))
+    values = _shared(g.values, starts, g.indices) if mean else g.values
+    return rows_of(ids[here], _take(values, at), tuple(table.shape))
+
+
+@primitive(rows=reindexed(_bag_rows, None, None), vjp=(_bag_vjp, None, None))
+def _embedding_bag(xp: Any, table: Array, ids: Array, starts: Array, *, mean: bool) -> Array:
+    """The sum or mean of the rows in each bag, which is never an array of rows."""
+    return adapter_of(table).embedding_bag(table, ids, starts, mean=mean)
+
+
+def _weighted_vjp(g: Any, out: Any, table: Any, weights: Any, ids: Array, starts: Array) -> Any:
+    each = _take(g, _bag_of(starts, len(ids)))
+    return rows_of(ids, each * _per_row(weights, each), tuple(table.shape))
+
+
+def _weights_vjp(g: Any, out: Any, table: Any, weights: Any, ids: Array, starts: Array) -> Any:
+    each = _take(g, _bag_of(starts, len(ids))) * _take(ready(table, ids), ids)
+    return sum_(reshape(each, (len(ids), -1)), axis=1) if len(ids) else weights * 0.0
+
+
+def _weighted_rows(
+    g: IndexedSlices, out: Any, table: Any, weights: Any, ids: Array, starts: Array
+) -> IndexedSlices | None:
+    """Only the ids in touched bags."""
+    if g.lead != 1:
+        return None
+    g, here, at = members(g, _bag_of(starts, len(ids)))
+    each = _take(g.values, at)
+    values = each * _per_row(_take(weights, here), each)
+    return rows_of(ids[here], values, tuple(table.shape))
+
+
+def _weights_rows(
+    g: IndexedSlices, out: Any, table: Any, weights: Any, ids: Array, starts: Array
+) -> IndexedSlices | None:
+    """Only the weights in touched bags."""
+    if g.lead != 1:
+        return None
+    g, here, at = members(g, _bag_of(starts, len(ids)))
+    each = _take(g.values, at) * _take(ready(table, ids[here]), ids[here])
+    values = sum_(reshape(each, (len(here), -1)), axis=1) if len(here) else _take(weights, here)
+    return rows_of(here, values, tuple(weights.shape))
+
+
+@primitive(
+    rows=reindexed(_weighted_rows, _weights_rows, None, None),
+    vjp=(_weighted_vjp, _weights_vjp, None, None),
+)
+def _weighted_embedding_bag(
+    xp: Any, table: Array, weights: Array, ids: Array, starts: Array
+) -> Array:
+    return adapter_of(table).embedding_bag(table, ids, starts, weights)
 
 
 def embedding_bag(
@@ -82,41 +166,41 @@ def embedding_bag(
     if weights is not None and mode != "sum":
         raise ArgumentError(explain(op, "weights with mode='sum' only", repr(mode)))
     table = as_array(op, table)
-    flat, bags, count = _bags(op, ids, offsets)
+    flat, starts = _bags(op, ids, offsets)
     flat = row_ids(op, flat, table.shape[0], f", table {tuple(table.shape)}")
     if weights is not None:
         weights = as_array_beside(op, _weights(op, weights, ids, flat.size), table)
     if padding_idx is not None:
-        padding = int(row_ids("padding_idx", padding_idx, table.shape[0]))
-        kept = xp_of(flat).flatnonzero(flat != padding)
-        if len(kept) < len(flat):
-            flat, bags = flat[kept], bags[kept]
-            weights = None if weights is None else take(weights, kept)
-    rows = take(table, flat)
+        kept = flat != int(row_ids("padding_idx", padding_idx, table.shape[0]))
+        if not kept.all():
+            xp = xp_of(flat)
+            starts = xp.concatenate([xp.zeros(1, np.int64), xp.cumsum(kept)])[starts]
+            here = xp.flatnonzero(kept)
+            flat, weights = flat[here], None if weights is None else take(weights, here)
+    beside = adapter_of(table).beside
+    flat, starts = beside(table, flat), beside(table, starts)
     if weights is not None:
-        rows = rows * reshape(weights, (flat.size,) + (1,) * (len(table.shape) - 1))
-    if mode == "sum":
-        return segment_sum(rows, bags, count)
-    if mode == "mean":
-        return segment_mean(rows, bags, count)
+        return _weighted_embedding_bag(ready(table, flat), weights, flat, starts)
+    if mode != "max":
+        return _embedding_bag(ready(table, flat), flat, starts, mean=mode == "mean")
     # What a maximum of nothing is has no gradient and no use as an input: 0, as in a sum.
-    bags = adapter_of(table).beside(table, bags)
-    filled = _per_row(adapter_of(bags).count_rows(bags, count) > 0, table)
-    return where(filled, segment_max(rows, bags, count), 0.0)
+    filled = _per_row(starts[1:] > starts[:-1], table)
+    bags = _bag_of(starts, len(flat))
+    return where(filled, segment_max(take(table, flat), bags, len(starts) - 1), 0.0)
 
 
-def _bags(op: str, ids: Any, offsets: Any) -> tuple[Any, Array, int]:
-    """All ids in one row, the bag that each is in, and the number of bags."""
+def _bags(op: str, ids: Any, offsets: Any) -> tuple[Any, Array]:
+    """All ids in one row, and where in it each bag begins and, last, where the last one ends."""
     if offsets is None and isinstance(ids, (list, tuple)) and not _is_flat(ids):
         parts = [as_host_array(op, bag) for bag in ids]
         odd = [p for p in parts if not _are_ids(p)]
         if odd:
             got = f"a bag that is {describe(odd[0])}"
             raise RowIndexError(explain(op, "bags of integer ids", got))
-        lengths = np.array([len(p) for p in parts], dtype=np.int64)
+        starts = np.cumsum([0, *map(len, parts)])
         full = [p.astype(np.int64) for p in parts if p.size]  # uint64 beside int64 makes floats
         joined = np.concatenate(full) if full else np.zeros(0, np.int64)
-        return joined, np.repeat(np.arange(len(ids)), lengths), len(ids)
+        return joined, starts
     flat: Any = as_ours(op, unwrap(ids))
     xp = xp_of(flat)
     if offsets is None:
@@ -124,7 +208,7 @@ def _bags(op: str, ids: Any, offsets: Any) -> tuple[Any, Array, int]:
             hint = "with ids (n,), say where each bag begins: offsets=[0, ...]"
             raise ShapeError(explain(op, "ids (b, m), or a list of lists", describe(flat), hint))
         count, each = flat.shape
-        return flat.reshape(-1), xp.repeat(xp.arange(count), each), count
+        return flat.reshape(-1), xp.arange(count + 1) * each
     given: Any = as_ours(op, unwrap(offsets))
     starts = row_ids(op, given, flat.size + 1)
     ascending = starts.ndim == 1 and (not starts.size or (starts[0] == 0 and given.min() >= 0))
@@ -134,8 +218,7 @@ def _bags(op: str, ids: Any, offsets: Any) -> tuple[Any, Array, int]:
     if flat.size and not starts.size:
         raise ShapeError(explain(op, "a bag for each id", f"{flat.size} ids and no offsets"))
     refuse_mixed(op, (flat, starts))
-    begun = xp.cumsum(adapter_of(starts).count_rows(starts, flat.size + 1))  # bags, up to each id
-    return flat, begun[:-1] - 1, len(starts)
+    return flat, xp.concatenate([starts, xp.full(1, flat.size)])
 
 
 def _are_ids(bag: Array) -> bool:

@@ -6,6 +6,7 @@ Repeated rows are summed first: clipping is not linear, so it may not see them a
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -32,8 +33,12 @@ def _checked(op: str, bound: Any) -> float:
 
 def _check_finite(op: str, norm: float) -> None:
     if not math.isfinite(norm):
-        hint = "grads.norm() tells beforehand; skip such a step, or look for its cause"
-        raise ArgumentError(explain(op, "a finite norm", str(norm), hint))
+        raise _not_finite(op, norm)
+
+
+def _not_finite(op: str, norm: float) -> ArgumentError:
+    hint = "grads.norm() tells beforehand; skip such a step, or look for its cause"
+    return ArgumentError(explain(op, "a finite norm", str(norm), hint))
 
 
 def clip_grad_norm(grads: GradStore, max_norm: float, ord: float = 2) -> GradStore:
@@ -80,27 +85,36 @@ def clip_grad_rows(grads: GradStore, max_norm: float) -> GradStore:
     A row is what the first axis addresses, of a dense gradient too; of IndexedSlices with
     ``lead=n``, what the first n do. In a large batch the gradients of a frequent row add up, and
     its step with them, while the others' do not: this bounds the one without slowing the rest.
-    Raises ArgumentError for a row of which the norm is not finite.
+    Raises ArgumentError for a row of which the norm is not finite; on a GPU later, as for ids.
     """
-    max_norm = _checked("clip_grad_rows", max_norm)
-    return grads.map(lambda g: map_rows(g, lambda rows: _shortened(rows, max_norm)))
+    return grads.map(RowCap(max_norm).of)
+
+
+class RowCap:
+    """What `clip_grad_rows` does to the rows of a gradient, repeats summed."""
+
+    def __init__(self, max_norm: Any, op: str = "clip_grad_rows") -> None:
+        self.max_norm = _checked(op, max_norm)
+
+    def of(self, g: Gradient) -> Gradient:
+        """The gradient with no row longer than `max_norm`."""
+        return map_rows(g, self)
+
+    def __call__(self, rows: Gradient) -> Gradient:
+        return _shortened(rows, self.max_norm)
 
 
 def _shortened(rows: Gradient, max_norm: float) -> Gradient:
     """`rows` with no row longer than `max_norm`."""
-    axes = tuple(range(1, len(rows.shape)))
-    if axes and type(rows) is not Tensor:  # lengths in one pass, where squares are in range
+    axes, adapter = tuple(range(1, len(rows.shape))), adapter_of(rows)
+    if not rows.size:
+        return rows
+    if (axes or adapter.waits) and type(rows) is not Tensor:  # lengths in one pass
         flat = rows.reshape((len(rows), math.prod(rows.shape[1:])))
-        with np.errstate(over="ignore"):
-            squares = adapter_of(rows).row_squares(flat)
-        limit = rows.dtype.type(max_norm) ** 2
-        if (squares <= limit).all():
-            return rows
-        if np.finfo(rows.dtype).tiny < limit and squares.max() < np.inf:
-            factors = max_norm / np.sqrt(np.maximum(squares, limit))
-            return rows * factors.reshape((-1, *(1,) * len(axes))).astype(rows.dtype, copy=False)
+        new = adapter.shortened(flat, max_norm, partial(_not_finite, "clip_grad_rows"))
+        if new is not None:
+            return rows if new is flat else new.reshape(rows.shape)
     wide = rows.astype(np.promote_types(rows.dtype, np.float32))  # a norm may be larger
     lengths = ops.vector_norm(wide, axes, True) if axes else ops.absolute(wide)
-    if lengths.size:
-        _check_finite("clip_grad_rows", float(unwrap(lengths).max()))
+    _check_finite("clip_grad_rows", float(unwrap(lengths).max()))
     return rows * (max_norm / ops.maximum(lengths, max_norm)).astype(rows.dtype)

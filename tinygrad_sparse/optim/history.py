@@ -11,18 +11,22 @@ to now. Nothing is ever subtracted or divided, and what underflows was nothing.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import numpy as np
 
 BLOCK = 128  # steps
 
+# Of the numbers of a row, (p, *slots), and the factors of its rest; a tuple of each.
+Formula = Callable[[Any, Any], Any]
+
 
 class Rest(Protocol):
     """A closed form of resting. A carry is `width` float64 numbers, one column a row."""
 
     width: int
-    kept: int  # numbers of each single step that `apply` may ask History for
+    kept: int  # numbers of each single step that `replay` may ask History for
 
     def one(self, hyper: Any, average: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
         """The carry of one step, and what to keep of it; `average` is what an average keeps."""
@@ -40,11 +44,17 @@ class Rest(Protocol):
         """Whether p can move at all: if not, there is nothing to settle before a read."""
 
     def factors(self, carry: np.ndarray) -> np.ndarray:
-        """What `apply` computes with, (k, n), from carries (width, n)."""
+        """What the formulas compute with, (k, n), from carries (width, n)."""
 
-    def apply(
-        self, factors: np.ndarray, p: Any, slots: list[Any], steps: np.ndarray, history: History
-    ) -> tuple[Any, list[Any]]:
+    def formulas(self, factors: np.ndarray) -> list[tuple[Formula, Formula]]:
+        """What brings a row up to date, element by element, and where it is sure to.
+
+        The next one is for the rows in which it is not; `replay` for those that are left.
+        """
+
+    def replay(
+        self, row: list[Any], factors: Any, steps: np.ndarray, history: History
+    ) -> list[Any]:
         """Rows as they are now, that are given as they were after `steps`."""
 
 
@@ -92,13 +102,15 @@ class History:
         """What was kept of one step."""
         return self._kept[:, number - 1 - self.origin]
 
-    def factors(self, steps: np.ndarray) -> np.ndarray:
-        """What rest needs to bring rows from these steps to now: (k, n)."""
-        if self.now - self.origin + 1 >= len(steps):
-            return self.rest.factors(self.since(steps))
-        # fewer steps than rows: each step once
-        every = self.rest.factors(self.since(np.arange(self.origin, self.now + 1)))
-        return np.take(every, steps - self.origin, axis=1)
+    def factors(self, steps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """What rest needs to bring rows from these steps to now: (k, n), and the column of each."""
+        first = int(steps.min())
+        used = np.zeros(self.now - first + 1, bool)
+        used[steps - first] = True
+        each = np.flatnonzero(used)
+        columns = np.empty(len(used), np.int64)
+        columns[each] = np.arange(len(each))
+        return self.rest.factors(self.since(each + first)), columns[steps - first]
 
     def since(self, steps: np.ndarray) -> np.ndarray:
         """The carries from each of these steps to now: (width, n)."""

@@ -19,6 +19,7 @@ from tinygrad_sparse.gradstore import GradStore
 from tinygrad_sparse.slices import is_sparse
 from tinygrad_sparse.tensor import HABITS, Tensor, moving_rows, pending_of, unwatch, watch
 
+from .clip import RowCap
 from .rule import Rule
 from .saving import STATES, checked_groups, loaded_state, saved_groups, saved_states
 from .settings import (
@@ -166,9 +167,16 @@ class Optimizer:
 
     # -- stepping ----------------------------------------------------------------------------
 
-    def step(self, grads: GradStore, *, error_if_nonfinite: bool = False) -> None:
+    def step(
+        self,
+        grads: GradStore,
+        *,
+        clip_rows: float | None = None,
+        error_if_nonfinite: bool = False,
+    ) -> None:
         """Update the parameters in `grads` that are this optimizer's; the others are left alone.
 
+        ``clip_rows=c`` steps by ``clip_grad_rows(grads, c)``, whose rows are then never stored.
         Everything is computed before anything is written: an error leaves all as it was. With
         `error_if_nonfinite`, so does a step that would write an infinity or a NaN. Threads that
         step take turns, whatever optimizers and parameters they have.
@@ -179,6 +187,7 @@ class Optimizer:
                 explain("step", "the GradStore that backward returned", got,
                         "opt.step(tape.backward(loss))")
             )  # fmt: skip
+        cap = None if clip_rows is None else RowCap(clip_rows, "clip_rows")
         with moving_rows:
             ours = [id for id in grads.get_ids() if id in self._home]
             asked = {settings: None for _, settings in (self._home[id] for id in ours)}
@@ -189,7 +198,9 @@ class Optimizer:
                 g, name = grads.get_by_id(id), type(self).__name__
                 state = self._state(p, now[settings], is_sparse(g))
                 updates.append(
-                    plan_step(name, p, state, now[settings], g, self._arrays, error_if_nonfinite)
+                    plan_step(
+                        name, p, state, now[settings], g, self._arrays, error_if_nonfinite, cap
+                    )
                 )
             if error_if_nonfinite:
                 for update in updates:
@@ -200,8 +211,10 @@ class Optimizer:
                 self._states[update.p.id] = update.state
 
     def _state(self, p: Tensor, settings: dict[str, Any], sparse: bool) -> State:
-        rule = self._choose(settings)
         state, array = self._states.get(p.id), p._array()
+        if state is not None and state.settings is settings and state.array is array:
+            return state
+        rule = self._choose(settings)
         if state is None:
             state = State(rule, array, settings, sparse)
             state.version = p._version
@@ -215,6 +228,7 @@ class Optimizer:
             let_none_rest(p, state)
             state = state.under(rule, settings)
             self._states[p.id] = state
+        state.settings = settings
         return state
 
     def __getattr__(self, name: str) -> NoReturn:
@@ -268,7 +282,7 @@ class Optimizer:
             for id, state in self._states.items():
                 p = self._home[id][0]
                 if pending_of(p) is state:
-                    p._data  # noqa: B018  reading settles
+                    p._come_to_rest(state)
                 state.settle(...)
 
     def averages(self, p: Tensor) -> Array:

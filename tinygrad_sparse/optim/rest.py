@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
 
-from .history import History, Rest
+from .history import Formula, History, Rest
 from .rule import Rule
 
 TINY = 1e-30  # a momentum that decayed to this part of itself moves nothing any more
@@ -26,13 +26,54 @@ def _columns(factors: np.ndarray, like: Any) -> Any:
         return factors.reshape(shape).astype(like.dtype)
 
 
-class linear:
+# -- formulas, of a row's numbers (p, *slots) and its factors --------------------------------------
+
+
+def _times(factor: int, number: int) -> Formula:
+    """One of the factors times one number of the row."""
+    return lambda row, factors: factors[factor] * row[number]
+
+
+def _sum(first: Formula, *others: Formula) -> Formula:
+    """What some formulas give, added up."""
+    if not others:
+        return first
+    more = _sum(*others)
+    return lambda row, factors: first(row, factors) + more(row, factors)
+
+
+def _row(first: Formula, *others: Formula) -> Formula:
+    """The new row: one formula for each of its numbers."""
+    if not others:
+        return lambda row, factors: (first(row, factors),)
+    more = _row(*others)
+    return lambda row, factors: (first(row, factors), *more(row, factors))
+
+
+def _always(row: Any, factors: Any) -> bool:
+    return True
+
+
+class _Closed:
+    """What is common to rests whose one formula holds for every row."""
+
+    kept = 0
+
+    def factors(self, carry: np.ndarray) -> np.ndarray:
+        return carry
+
+    def replay(
+        self, row: list[Any], factors: np.ndarray, steps: np.ndarray, history: History
+    ) -> list[Any]:
+        return row  # no row is left
+
+
+class linear(_Closed):
     """A zero gradient maps (p, *slots) linearly, element by element: momentum, any decay, means.
 
     The carry is the product of the steps' matrices.
     """
 
-    kept = 0
     moveless = False  # whether nothing but an average moves
 
     def __init__(self, rule: Rule, dtype: Any, average: bool = False) -> None:
@@ -40,6 +81,7 @@ class linear:
         self.average = average
         self.size = len(rule.slots) + 1 + average
         self.width = self.size**2
+        self.used = np.eye(self.size, dtype=bool)  # factors that are not 0 in all products so far
 
     def same(self) -> np.ndarray:
         return np.eye(self.size).ravel()
@@ -67,23 +109,17 @@ class linear:
     def moves(self, carry: np.ndarray) -> bool:
         return not np.array_equal(carry[: self.size], self.same()[: self.size])
 
-    def factors(self, carry: np.ndarray) -> np.ndarray:
-        return carry
+    def formulas(self, factors: np.ndarray) -> list[tuple[Formula, Formula]]:
+        self.used |= factors.any(axis=1).reshape(self.used.shape)
+        return [(_matrix(*map(tuple, self.used.tolist())), _always)]
 
-    def apply(
-        self, factors: np.ndarray, p: Any, slots: list[Any], steps: np.ndarray, history: History
-    ) -> tuple[Any, list[Any]]:
-        rows = [p, *slots]
-        matrix = factors.reshape(self.size, self.size, -1)
-        new = []
-        for line, row in zip(matrix, rows, strict=True):
-            used = np.flatnonzero(line.any(axis=1))
-            total = None
-            for factor, j in zip(_columns(line[used], row), used, strict=True):
-                part = factor * rows[j]
-                total = part if total is None else total + part
-            new.append(np.zeros_like(row) if total is None else total)
-        return new[0], new[1:]
+
+@cache
+def _matrix(*used: tuple[bool, ...]) -> Formula:
+    """A matrix, line by line, times the row; what has a factor of 0 is not looked at."""
+    n = len(used)
+    lines = [[_times(n * i + j, j) for j in range(n) if used[i][j]] for i in range(n)]
+    return _row(*(_sum(*line) for line in lines))
 
 
 class moveless(linear):
@@ -92,10 +128,11 @@ class moveless(linear):
     moveless = True
 
 
-class _Along:
-    """See `along`. The carry: what p is multiplied by, the slots' decays, and the path's length."""
+class _Along(_Closed):
+    """See `along`. The carry: what p is multiplied by, the slots' decays, and the path's length.
 
-    kept = 0
+    With an average: what it keeps of itself, and what it takes of p and of the path.
+    """
 
     def __init__(
         self, rule: Rule, dtype: Any, average: bool = False, *, direction: Callable[..., Any]
@@ -124,10 +161,10 @@ class _Along:
     def chain(self, first: np.ndarray, then: np.ndarray) -> np.ndarray:
         carry, n = first * then, self.length
         carry[n] = then[0] * first[n] + then[n]
-        if self.average:  # rows: what it keeps of itself, what it takes of p, and of the path
-            a, b, e = n + 1, n + 2, n + 3
-            carry[b] = then[a] * first[b] + then[b] * first[0]
-            carry[e] = then[a] * first[e] + then[b] * first[n] + then[e]
+        if self.average:
+            own, of_p, of_path = n + 1, n + 2, n + 3
+            carry[of_p] = then[own] * first[of_p] + then[of_p] * first[0]
+            carry[of_path] = then[own] * first[of_path] + then[of_p] * first[n] + then[of_path]
         return carry
 
     def drift(self, carry: np.ndarray) -> int:
@@ -136,21 +173,21 @@ class _Along:
     def moves(self, carry: np.ndarray) -> bool:
         return bool(carry[0] != 1 or carry[self.length] != 0)
 
-    def factors(self, carry: np.ndarray) -> np.ndarray:
-        return carry
+    def formulas(self, factors: np.ndarray) -> list[tuple[Formula, Formula]]:
+        return [(_on_a_path(self.direction, self.length, self.average), _always)]
 
-    def apply(
-        self, factors: np.ndarray, p: Any, slots: list[Any], steps: np.ndarray, history: History
-    ) -> tuple[Any, list[Any]]:
-        decay, *decays = _columns(factors, p)
-        n = len(self.rule.slots)
-        direction = self.direction(*slots[:n])
-        new = decay * p + decays[n] * direction
-        new_slots = [d * s for d, s in zip(decays, slots[:n], strict=False)]
-        if self.average:
-            own, of_p, of_path = decays[n + 1 :]
-            new_slots.append(own * slots[-1] + of_p * p + of_path * direction)
-        return new, new_slots
+
+@cache
+def _on_a_path(direction: Callable[..., Any], n: int, average: bool) -> Formula:
+    """The formula of `_Along` for a rule with n - 1 slots."""
+
+    def path(factor: int) -> Formula:
+        return lambda row, factors: factors[factor] * direction(*row[1:n])
+
+    lines = [_sum(_times(0, 0), path(n)), *(_times(i, i) for i in range(1, n))]
+    if average:
+        lines.append(_sum(_times(n + 1, n), _times(n + 2, 0), path(n + 3)))
+    return _row(*lines)
 
 
 def along(direction: Callable[..., Any]) -> Callable[..., Rest]:
@@ -183,7 +220,8 @@ class _Quotient:
         self.terms = terms
         self.m, self.v = rule.slots.index(m), rule.slots.index(v)
         self.order = 10 if dtype == np.float64 else 4
-        self.tolerance = np.finfo(dtype).eps
+        limits = np.finfo(dtype)
+        self.tolerance, self.tiny, self.most = limits.eps, limits.smallest_subnormal, limits.max
         self.low = len(rule.slots) + 3  # the row of the least η
         self.sums = slice(self.low + 1, self.low + self.order + 2)
         self.own = self.sums.stop  # rows of an average: its own part, p's, and its sums
@@ -241,16 +279,20 @@ class _Quotient:
         return bool(carry[0] != 1 or carry[self.low + 1] != 0)
 
     def factors(self, carry: np.ndarray) -> np.ndarray:
-        """D and the slots' decays, the spectrum of the path; for an average its parts and path."""
-        parts = [carry[: self.low - 2], self._spectrum(carry[self.sums], carry[self.low])]
+        """D and the slots' decays; the least v for each formula; the spectrum of the path; for an
+        average its own part, p's, and its spectrum.
+        """
+        spectrum, least = self._spectrum(carry[self.sums], carry[self.low])
+        parts = [carry[: self.low - 2], least, spectrum]
         if self.average:
-            parts += [carry[self.own : self.own + 2]]
-            parts += [self._spectrum(carry[self.path], carry[self.low])]
+            spectrum, other = self._spectrum(carry[self.path], carry[self.low])
+            np.maximum(least, other, out=parts[1])
+            parts += [carry[self.own : self.own + 2], spectrum]
         return np.concatenate(parts)
 
-    def _spectrum(self, sums: np.ndarray, least: np.ndarray) -> np.ndarray:
-        """Σω and the mean η̄ of η; what bounds the remainder of a series; the central moments of
-        η/η̄ from the second on.
+    def _spectrum(self, sums: np.ndarray, lowest: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Σω, the mean η̄ of η, and the central moments of η/η̄ down to the second; and the least v
+        for which two terms of the series are enough, and for which all are.
         """
         with np.errstate(all="ignore"):
             none = sums[0] == 0.0  # a learning rate of zero all along
@@ -266,69 +308,37 @@ class _Quotient:
                     moments[k - 1] = raw[0]
             # what is below the rounding of numbers near 1 is not there
             moments[abs(moments) < self.noise] = 0.0
-            spread = np.where(none, 0.0, np.maximum(1.0, centre / least))
-        return np.concatenate([[sums[0], centre, spread], moments])
+            spread = np.where(none, 0.0, np.maximum(1.0, centre / lowest))
+            # after K terms the remainder is at most u^K · excess, u = η̄ / (√v + η̄)
+            excess = moments[[0, -1]] * spread / self.tolerance
+            root = centre * (excess ** (1.0 / np.array([[2], [self.order]])) - 1.0)
+            least = np.where(excess <= 1.0, 0.0, np.maximum(root * root, self.tiny))
+            spectrum = np.concatenate([[sums[0], centre], moments[-2::-1]])
+            # A column that the dtype cannot hold is sure of nothing, but that 0 stays 0.
+            lost = ~(np.abs(spectrum) <= self.most).all(axis=0) | np.isnan(least).any(axis=0)
+            spectrum[:, lost], least[:, lost] = 0.0, np.inf
+            np.maximum(spectrum[1], self.tiny, out=spectrum[1])
+        return spectrum, least
 
-    def apply(
-        self, factors: np.ndarray, p: Any, slots: list[Any], steps: np.ndarray, history: History
-    ) -> tuple[Any, list[Any]]:
-        n = self.low - 2
-        ends = n + self.order + 2
-        decays = _columns(factors[1:n], p)
-        m, v = slots[self.m], slots[self.v]
-        root = np.sqrt(v)
-        kept = p if (factors[0] == 1.0).all() else _columns(factors[:1], p)[0] * p
-        moved, far = self._moved(factors[n:ends], m, root)
-        new = kept - moved
-        new_slots = [d * s for d, s in zip(decays, slots, strict=False)]
-        average = None
-        if self.average:
-            own, of_p = _columns(factors[ends : ends + 2], p)
-            moved, farther = self._moved(factors[ends + 2 :], m, root)
-            average = own * slots[-1] + of_p * p - moved
-            far = farther if far is None else far if farther is None else far | farther
-            new_slots.append(average)
-        if far is not None:
-            at = np.nonzero(far)
-            old = slots[-1][at] if self.average else np.zeros(len(at[0]))
-            if len(at[0]):
-                new[at], old = self._replay(p[at], m[at], v[at], old, steps[at[0]], history)
-            if average is not None:
-                average[at] = old
-        return new, new_slots
+    def formulas(self, factors: np.ndarray) -> list[tuple[Formula, Formula]]:
+        size, m, v = len(self.rule.slots) + 1, 1 + self.m, 1 + self.v
+        return _by_series(size, m, v, self.order, self.average)
 
-    def _moved(self, spectrum: np.ndarray, m: Any, root: Any) -> tuple[Any, Any]:
-        """Σ ωᵢ m/(√v + ηᵢ), and a mask of the elements for which that is not sure; or None."""
-        centre, spread, *moments = spectrum[1:]
-        total_, centre_ = _columns(spectrum[:2], root)
-        below = root + centre_  # √v + η̄
+    def replay(
+        self, row: list[Any], factors: np.ndarray, steps: np.ndarray, history: History
+    ) -> list[Any]:
+        """A row by the last formula, but for the elements that this is not sure of."""
+        formula, sure = self.formulas(factors)[-1]
+        numbers = _columns(factors, row[0])
         with np.errstate(all="ignore"):
-            # u = η̄ / (√v + η̄) is at most this in each row; the series in u stops where it may
-            least = root.min(axis=tuple(range(1, root.ndim)), initial=np.inf).astype(np.float64)
-            top = 1.0 / (1.0 + least / centre)
-            for order in range(2, self.order + 1, 2):
-                bound = moments[order - 2] * spread
-                sure = bound * top**order <= self.tolerance
-                if sure.all():
-                    break
-            moved = m * total_ / below
-            if order > 2:
-                t = -centre_ / below
-                mus = _columns(np.array(moments[: order - 2]), root)
-                series = mus[-1]
-                for mu in mus[-2::-1]:
-                    series = series * t + mu
-                moved += moved * (t * t) * series
-            if sure.all():
-                return moved, None
-            rows = np.flatnonzero(~sure)
-            limit = (self.tolerance / bound[rows]) ** (1.0 / order)
-            unsure = ~(centre_[rows] / below[rows] <= _columns(limit[None], root)[0])
-        resting = unsure & (m[rows] == 0)
-        moved[rows] = np.where(resting, 0.0, moved[rows])
-        far = np.zeros(m.shape, bool)
-        far[rows] = unsure & ~resting
-        return moved, far
+            new = list(formula(row, numbers))
+            at = np.nonzero(~sure(row, numbers))
+        p, m, v = (row[i][at] for i in (0, 1 + self.m, 1 + self.v))
+        mean = row[-1][at] if self.average else np.zeros_like(p)
+        new[0][at], mean = self._replay(p, m, v, mean, steps[at[0]], history)
+        if self.average:
+            new[-1][at] = mean
+        return new
 
     def _replay(
         self, p: Any, m: Any, v: Any, mean: Any, steps: np.ndarray, history: History
@@ -357,6 +367,47 @@ class _Quotient:
                 first = done.stop
         back = np.argsort(order)
         return p[back], mean[back]
+
+
+@cache
+def _by_series(n: int, m: int, v: int, order: int, average: bool) -> list[tuple[Formula, Formula]]:
+    """The formulas of `_Quotient` for rows of n numbers, m and v two of them, and maybe an average.
+
+    Two terms of the series do for almost every row; then comes the formula with all of them.
+    """
+    spectrum = n + 2  # after the decays, and the least v of either formula
+    own = spectrum + order
+    formulas = []
+    for least, terms in ((n, 2), (n + 1, order)):
+        lines = [_sum(_times(0, 0), _moved(m, v, spectrum, terms))]
+        lines += [_times(i, i) for i in range(1, n)]
+        if average:
+            path = _moved(m, v, own + 2, terms)
+            lines.append(_sum(_times(own, n), _times(own + 1, 0), path))
+        formulas.append((_row(*lines), _known(m, v, least)))
+    return formulas
+
+
+def _moved(m: int, v: int, spectrum: int, terms: int) -> Formula:
+    """-Σ ωᵢ m/(√v + ηᵢ), by so many terms of the series about η̄."""
+
+    def moved(row: Any, factors: Any) -> Any:
+        below = np.sqrt(row[v]) + factors[spectrum + 1]
+        move = -factors[spectrum] * row[m] / below
+        if terms == 2:  # 1 and 0
+            return move
+        t = -factors[spectrum + 1] / below
+        series = factors[spectrum + 2]
+        for k in range(spectrum + 3, spectrum + terms):
+            series = series * t + factors[k]
+        return move + move * (t * t) * series
+
+    return moved
+
+
+def _known(m: int, v: int, least: int) -> Formula:
+    """Whether v is large enough for the terms, or m is nothing."""
+    return lambda row, factors: (row[v] >= factors[least]) | (row[m] == 0.0)
 
 
 def quotient(m: str, v: str, terms: Terms) -> Callable[..., Rest]:

@@ -6,6 +6,7 @@ import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
+from operator import is_
 from typing import Any, NamedTuple
 
 from tinygrad_sparse.errors import ArgumentError, DtypeError, SparsityError, explain
@@ -56,13 +57,20 @@ class Settings:
         self._names = set(group)
         self._seen: dict[str, Any] = {}
         self._plain: dict[str, Any] = {}
+        self._same: list[Any] = []  # the group's values where all were seen: then it is as it was
 
     def at(self, step: int) -> dict[str, Any]:
-        """All of them at this step, schedules asked; whether there is an average, decided."""
+        """All of them at this step, schedules asked; whether there is an average, decided.
+
+        The same dict as before where nothing changed.
+        """
         if self.group.keys() != self._names:
             check_names(self.name, self.group, self._names)
             missing = sorted(self._names - set(self.group))
             raise ArgumentError(explain(self.name, f"the settings {missing}", "a group without"))
+        values = list(self.group.values())
+        if len(values) == len(self._same) and all(map(is_, values, self._same)):
+            return self._plain
         seen = self._seen
         new = {k: v for k, v in self.group.items() if seen.get(k, self) is not v and k != "params"}
         if new:
@@ -73,6 +81,7 @@ class Settings:
             # what may answer otherwise next time, or be written to, is looked at again
             plain = (float, int, bool, str)
             self._seen = {k: v for k, v in self.group.items() if type(v) in plain}
+        self._same = values if len(self._seen) == len(values) - 1 else []
         return self._plain
 
     def schedules(self) -> dict[str, Any]:

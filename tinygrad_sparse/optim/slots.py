@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from tinygrad_sparse.backend import Array, adapter_of
+from tinygrad_sparse.backend.files import map_of, zeros_beside
 
 from .rule import Rule
 
@@ -35,6 +36,7 @@ class Slots:
         self.rule = rule
         self.array = array
         self.xp = adapter_of(array).xp
+        self.on_file = map_of(array) is not None
         self.wide = np.promote_types(array.dtype, np.float32)  # float16 has no room for squares
         self.names = names_of(rule, settings)
         self.averaged = settings["averaged"]
@@ -51,7 +53,7 @@ class Slots:
         self.flat = array.reshape(1) if not array.ndim else array
         self._set_lead(min(1, array.ndim))
         full = sum(self._slot_bytes(name) for name in self.names)
-        compact = sparse and full > COMPACT and full > 16 * len(self.flat)
+        compact = sparse and (full > COMPACT or self.on_file) and full > 16 * len(self.flat)
         compact = compact and not adapter_of(array).waits  # for how many rows are new, each step
         if compact:
             self.index = self.xp.zeros(len(self.flat), np.int32)
@@ -75,7 +77,18 @@ class Slots:
         return len(self.flat) * math.prod(self._row(name)) * self.wide.itemsize
 
     def _new_slot(self, name: str, rows: int) -> Array:
-        return self.xp.zeros((rows, *self._row(name)), self.wide)
+        return self._room((rows, *self._row(name)), self.wide)
+
+    def _room(self, shape: tuple[int, ...], dtype: Any) -> Array:
+        """Zeros, where the table is."""
+        if self.on_file:
+            return zeros_beside(self.array, shape, dtype)
+        return self.xp.zeros(shape, dtype)
+
+    def _longer(self, a: Array, rows: int) -> Array:
+        more = self._room((rows, *a.shape[1:]), a.dtype)
+        more[: len(a)] = a
+        return more
 
     def _fill(self, places: Any, rows: Any) -> None:
         """What new rows start with, where that is not zero."""
@@ -118,15 +131,16 @@ class Slots:
         new = new[self.index[new] == marks]
         self.index[new] = 0
         used, total = self.used, self.used + len(new)
-        if 4 * total > len(self.flat):
+        if 4 * total > len(self.flat) and not self.on_file:
             self.grow_full()
             return rows
         if total > len(self.ids):
-            room = max(1024, 2 * len(self.ids), total + total // 4)
-            self.slots = [_longer(slot, room) for slot in self.slots]
-            self.ids = _longer(self.ids, room)
-            self.stamps = None if self.stamps is None else _longer(self.stamps, room)
-            self.counts = None if self.counts is None else _longer(self.counts, room)
+            room = max(1024, total + total // 2)
+            for i in range(len(self.slots)):  # one by one: the old one of each is let go
+                self.slots[i] = self._longer(self.slots[i], room)
+            self.ids = self._longer(self.ids, room)
+            self.stamps = None if self.stamps is None else self._longer(self.stamps, room)
+            self.counts = None if self.counts is None else self._longer(self.counts, room)
         self.index[new] = np.arange(used + 1, total + 1, dtype=np.int32)
         self.ids[used:total] = new
         self.used = total
@@ -176,11 +190,13 @@ class Slots:
         plain = not self.averaged and "master" not in self.names
         return plain and self.flat.dtype == self.wide
 
-    def plan(self, places: Any, rows: Any, g: Array, hyper: dict[str, Any]) -> Callable[[], None]:
+    def plan(
+        self, places: Any, rows: Any, g: Array, hyper: dict[str, Any], cap: Any = None
+    ) -> Callable[[], None]:
         """A step that only has to be written, by calling the answer; rows may repeat."""
         plan = adapter_of(self.array).plan_update
         places = None if self.index is None else places
-        return plan(self.rule.formula, rows, g, self.flat, self.slots, hyper, places)
+        return plan(self.rule.formula, rows, g, self.flat, self.slots, hyper, places, cap)
 
     def read_again(self) -> None:
         """What was set by hand is what counts there, not the master copy of before."""
@@ -253,9 +269,3 @@ class Slots:
     def taken(self) -> int:
         """How many rows the slots hold."""
         return len(self.flat) if self.index is None else self.used
-
-
-def _longer(a: Array, rows: int) -> Array:
-    more = adapter_of(a).xp.zeros((rows, *a.shape[1:]), a.dtype)
-    more[: len(a)] = a
-    return more

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from copy import copy
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,6 +22,9 @@ from .rest import moveless
 from .rule import Rule
 from .slots import FROM_P, Slots
 
+if TYPE_CHECKING:
+    from tinygrad_sparse.tensor import Pending
+
 BLOCK = 2**18  # bytes of rows caught up at a time, so that they stay in the cache
 CHUNK = 2**16  # rows of a whole table looked at at a time
 
@@ -29,9 +32,12 @@ CHUNK = 2**16  # rows of a whole table looked at at a time
 class State(Slots):
     """Slots, stamps and history of one parameter's rows."""
 
+    lasting = False
+
     def __init__(self, rule: Rule, array: Array, settings: dict[str, Any], sparse: bool) -> None:
         super().__init__(rule, array, settings, sparse)
         self.history: History | None = None
+        self.below: Pending | None = None  # who settles rows before they are looked at here
         self.exact = False
         self.moving = False  # whether resting moves p, so that a read must settle
         self.drift = 0
@@ -77,11 +83,22 @@ class State(Slots):
         with moving_rows:
             history = self.history
             if history is None or history.now == history.origin:
+                if rows is not ...:
+                    self.settle_below(rows)
                 return
             if rows is ...:
                 self._settle_all()
                 return
+            self.settle_below(rows)
             self.settle_flat(self._flat_rows(rows))
+
+    def settle_below(self, rows: Any) -> None:
+        """Have rows of the first axis ready to be looked at here."""
+        if self.below is not None:
+            self.below.settle(rows)
+
+    def flush(self) -> None:
+        """What is kept here is kept in memory."""
 
     def _flat_rows(self, rows: Any) -> Array:
         """Rows of the first axis as rows of `flat`."""
@@ -109,83 +126,75 @@ class State(Slots):
         """Bring rows of `flat` up to date; repeats are fine."""
         if self.history is None:
             return
-        places = rows
-        if self.index is not None:
-            places = self.index[rows] - 1
-            known = places >= 0
-            if self.drift and not known.all():
-                self.places(self.xp.unique(rows[~known]))
-                places = rows if self.index is None else self.index[rows] - 1
-            elif not self.drift:
-                rows, places = rows[known], places[known]
-        assert self.stamps is not None
-        last = self.stamps[places]
-        late = last < self.history.now
-        if not self.drift:
-            late &= last > 0
-        flatnonzero = self.xp.flatnonzero
-        here = flatnonzero(late)
-        if not len(here):
-            return
-        rows, places, last = rows[here], places[here], last[here]
-        # Each row once: all write their mark, one mark stays.
-        marks = -self.xp.arange(1, len(rows) + 1, dtype=np.int32)
-        self.stamps[places] = marks
-        once = flatnonzero(self.stamps[places] == marks)
-        rows, places, last = rows[once], places[once], last[once]
-        self.stamps[places] = last
-        self._catch_up(rows, places, last)
+        if self.drift and self.index is not None:
+            self.places(rows)  # rows without slots move too
+        self._settle(rows)
 
     def _settle_all(self) -> None:
         history = self.history
         assert history is not None and self.stamps is not None
         if self.index is not None:
-            late = np.flatnonzero(self.stamps[: self.used] < history.now)
-            self._catch_up(self.ids[late], late, self.stamps[late])
+            self._settle(self.ids[: self.used])
+        if self.drift:
+            self.settle_below(...)
         if self.index is None or self.drift:
             for start in range(0, len(self.flat), CHUNK):
                 rows = self.xp.arange(start, min(start + CHUNK, len(self.flat)))
                 if self.index is None:
-                    last = self.stamps[rows]
-                    late = last < history.now if self.drift else (last < history.now) & (last > 0)
-                    here = self.xp.flatnonzero(late)
-                    self._catch_up(rows[here], rows[here], last[here])
-                else:  # rows without slots: only their decay
+                    self._settle(rows)
+                else:  # rows without slots: one place of zeros, which stay zero, does for all
                     rows = rows[self.index[rows] == 0]
-                    self._catch_up(rows, None, np.zeros(len(rows), np.int32))
+                    nowhere = np.zeros(len(rows), np.int64)
+                    slots = [self._new_slot(name, 1) for name in self.names]
+                    self._catch_up(rows, nowhere, nowhere, slots)
         self.base = history.now
         if self.index is None and self.drift:
             self.stamps[...] = history.now
 
-    def _catch_up(self, rows: Array, places: Array | None, last: Array) -> None:
+    def _settle(self, rows: Array) -> None:
+        """Bring those of `rows` that have slots up to date."""
         history = self.history
+        assert history is not None and self.stamps is not None
+        late = adapter_of(self.array).late_rows
+        rows, places, last = late(rows, self.index, self.stamps, history.now, bool(self.drift))
+        if len(rows):
+            self._catch_up(rows, places, last, self.slots)
+            self.stamps[places] = history.now
+
+    def _catch_up(self, rows: Array, places: Array, last: Array, slots: list[Array]) -> None:
+        """Rows, each there once, from their last step to now, with their slots at `places`."""
+        history, adapter = self.history, adapter_of(self.array)
         if not len(rows):
             return
-        assert history is not None and self.stamps is not None
-        adapter = adapter_of(self.array)
-        put, to_host = adapter.put_rows, adapter.to_host  # closed forms are computed on the host
-        master = "master" in self.names
-        each = max(1, BLOCK // max(1, math.prod(self.flat.shape[1:]) * self.wide.itemsize))
+        assert history is not None
+        table, at = self.flat, rows
+        if master := "master" in self.names:
+            *slots, table = slots
+            at = places
+        to_host, asarray = adapter.to_host, adapter.asarray  # the history is on the host
         last = to_host(last)
         steps = np.where(last > 0, last, self.base).astype(np.int64)
-        factors = history.factors(steps)
-        for start in range(0, len(rows), each):
-            part = slice(start, start + each)
-            mine, at = rows[part], None if places is None else places[part]
-            if at is None:
-                slots = [self._new_slot(name, len(mine)) for name in self.names]
-            else:
-                slots = [self._take(slot, at) for slot in self.slots]
-            slots = [to_host(slot) for slot in slots]
-            p = slots.pop() if master else to_host(self._take(self.flat, mine))
-            p = p.astype(self.wide, copy=False)
-            p, slots = history.rest.apply(factors[:, part], p, slots, steps[part], history)
-            if self.moving:
-                put(self.flat, mine, adapter.asarray(p))
-            if at is not None:
-                for slot, values in zip(self.slots, [*slots, p] if master else slots, strict=True):
-                    put(slot, at, adapter.asarray(values))
-                self.stamps[at] = history.now
+        factors, columns = history.factors(steps)
+        todo: Any = slice(None)
+        for formula, sure in history.rest.formulas(factors):
+            some = todo if type(todo) is slice else adapter.beside(at, todo)
+            mine = at[some], places[some]
+            left = adapter.settle_rows(formula, sure, *mine, factors, columns[todo], table, slots)
+            todo = left if type(todo) is slice else todo[left]
+            if not len(todo):
+                break
+        each = max(1, BLOCK // max(1, math.prod(self.flat.shape[1:]) * self.wide.itemsize))
+        for start in range(0, len(todo), each):
+            part = todo[start : start + each]
+            some = adapter.beside(at, part)
+            row = [to_host(self._take(table, at[some])).astype(self.wide, copy=False)]
+            row += [to_host(self._take(slot, places[some])) for slot in slots]
+            new = history.rest.replay(row, factors[:, columns[part]], steps[part], history)
+            adapter.put_rows(table, at[some], asarray(new[0]))
+            for slot, values in zip(slots, new[1:], strict=True):
+                adapter.put_rows(slot, places[some], asarray(values))
+        if master and self.moving:  # else p may have been set by hand, which nobody was told
+            adapter.put_rows(self.flat, rows, self._take(table, places))
 
     def outgrown(self) -> bool:
         """Whether the history takes more room than it should beside the table."""
@@ -218,6 +227,7 @@ class State(Slots):
         new.index = None if self.index is None else self.index.copy()
         new.counts = None if self.counts is None else self.counts.copy()
         new.memory = dict(self.memory)
+        new.below = None
         new.forget()
         return new
 

@@ -15,6 +15,7 @@ from tinygrad_sparse.errors import ShapeError, SparsityError, TinygradSparseErro
 from tinygrad_sparse.slices import coarser, finer, is_sparse, parts_of, touched
 from tinygrad_sparse.tensor import Tensor, before_change, pending_of, unwrap, watch
 
+from .clip import RowCap
 from .state import State, refuse_rows
 
 
@@ -34,7 +35,7 @@ class Update(NamedTuple):
 
 def plan_step(
     name: str, p: Tensor, state: State, settings: dict[str, Any], g: Any, arrays: set[int],
-    look: bool,
+    look: bool, cap: RowCap | None,
 ) -> Update:  # fmt: skip
     """What a step would write; `arrays`: of the parameters, by id; `look`: at the new rows."""
     sparse = is_sparse(g)
@@ -45,14 +46,16 @@ def plan_step(
     if settings["count"] == "row" and rule.prepare is not None:
         hint = f"{rule.formula.__name__} keeps numbers of the whole parameter's steps"
         raise SparsityError(explain(name, "count='all'", "'row'", hint))
+    # Where nobody looks at the new rows, sums and what shortens them are made as they are applied.
+    in_place = state.in_place() and not look and settings["count"] != "row"
+    if cap is not None and not (in_place and sparse and g.lead == state.lead):
+        g, cap = cap.of(g), None
     if sparse:
         if g.lead > state.lead and not rule.per_row:
             state.settle(...)
             state.refine(g.lead)
         # what has one number a row knows rows of one size, whoever looked up parts of them
         g = (finer if g.lead < state.lead else coarser)(g, state.lead)
-    # Where nobody looks at the new rows, repeats are summed where they are applied.
-    in_place = state.in_place() and not look and settings["count"] != "row"
     rows, values = parts_of(g) if in_place else touched(g)
     values = unwrap(values)
     if in_place and id(_owner(values)) in arrays:
@@ -85,7 +88,7 @@ def plan_step(
         state.read_again()
     new: list[Any] = []
     if in_place:
-        write = state.plan(places, rows, values, hyper)
+        write = state.plan(places, rows, values, hyper, cap)
     else:
         new = state.new_rows(places, rows, values, hyper, settings["average"])
         _check_shapes(state, values, new)
@@ -124,7 +127,7 @@ def let_none_rest(p: Tensor, state: State) -> None:
     """All rows up to date, and no history from here on."""
     if state.history is not None:
         if pending_of(p) is state:
-            p._data  # noqa: B018  reading settles
+            p._come_to_rest(state)
         state.settle(...)
         state.forget()
 
@@ -134,11 +137,16 @@ def _tell_others(p: Tensor, state: State, rows: Any) -> None:
     if rows is not ... and state.lead > 1:
         rows = rows // max(1, len(state.flat) // max(1, p.shape[0]))
     other = pending_of(p)
-    if other is not None and other is not state:
-        if rows is ... or state.moving:
+    if other is state:
+        state.settle_below(rows)
+    elif other is not None:
+        if rows is ...:
             p._data  # noqa: B018  reading settles
         else:
-            other.settle(rows)
+            if state.moving:
+                other = p._lasting()
+            if other is not None:
+                other.settle(rows)
     before_change(p, rows, state)
 
 

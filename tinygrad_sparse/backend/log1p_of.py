@@ -1,4 +1,4 @@
-"""log(1 + u) for u in [0, 1] at the speed of log. Floor 4; no op is here.
+"""log(1 + u) for u in [0, 1] at the speed of log. Floor 1.
 
 NumPy has vector instructions for float32's log and not for its log1p, which takes six times as
 long. So: w = 1 + u, rounded, and a first-order correction for what the rounding lost, which w - 1
@@ -13,10 +13,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tinygrad_sparse.backend import Array
 
-
-def log1p_of(xp: Any, u: Array) -> Array:
+def log1p_of(xp: Any, u: Any) -> Any:
     """log(1 + u) for 0 <= u <= 1. In float16, which has no fast log either, NumPy's own."""
     if u.dtype.itemsize == 2:
         return xp.log1p(u)

@@ -1,0 +1,91 @@
+"""What the two programs share: numbers on the command line, errors in one line, whole files."""
+
+import argparse
+import json
+import os
+import sys
+import warnings
+from collections.abc import Callable, Mapping
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+
+# -- the command line ------------------------------------------------------------------------------
+
+
+class InputError(Exception):
+    """What the user gave cannot be used; the message is all there is to say."""
+
+
+def number(kind: type, low: float, high: float, text: str) -> float:
+    """Read an option's number, or say which numbers it can be."""
+    try:
+        value = kind(text)
+    except ValueError:
+        value = None
+    if value is None or not low <= value <= high:
+        name = "a whole number" if kind is int else "a number"
+        raise argparse.ArgumentTypeError(f"expected {name} from {low:g} to {high:g}, got {text!r}")
+    return value
+
+
+count = partial(number, int, 1, 10**9)
+seed = partial(number, int, 0, 2**32 - 1)
+rate = partial(number, float, 1e-6, 1e3)
+
+
+def check_can_write(*paths: Path | None) -> None:
+    """Say so before the work, not after it. Raises InputError."""
+    for path in paths:
+        if path is not None and (path.is_dir() or not os.access(path.parent, os.W_OK)):
+            raise InputError(f"cannot write a file {path}")
+
+
+def start(name: str) -> NoReturn:
+    """Run `main` of the command of an example, as ``python -m examples.NAME`` does."""
+    # A warning here is for whoever runs the command: what happened, not which line of code.
+    warnings.formatwarning = lambda message, *_, **__: f"{name}: warning: {message}\n"
+    try:
+        command = import_module(f"examples.{name}.command")
+    except ModuleNotFoundError as error:
+        sys.exit(f"{name}: error: {error}. Hint: pip install 'tinygrad-sparse[examples]'")
+    sys.exit(command.main())
+
+
+def exit_code(name: str, run: Callable[[], int | None], *known: type[Exception]) -> int:
+    """What `run` returns; 2 and a line where the input, a file or one of `known` is the reason."""
+    try:
+        return run() or 0
+    except (InputError, *known) as error:
+        message = str(error)
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        message = f"{where}{error.strerror or error}"
+    print(f"{name}: error: {message}", file=sys.stderr)
+    return 2
+
+
+# -- files -----------------------------------------------------------------------------------------
+
+
+def write_npz(path: Path, header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
+    """Arrays and a JSON header as .npz, no pickle. The file appears whole or not at all."""
+    as_bytes = np.frombuffer(json.dumps(header).encode(), np.uint8)
+    unfinished = path.with_name(path.name + ".partial")
+    try:
+        with open(unfinished, "wb") as file:
+            np.savez(file, header=as_bytes, **arrays)
+        os.replace(unfinished, path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def header_of(arrays: Mapping[str, np.ndarray], expected: str) -> dict[str, Any]:
+    """The header that `write_npz` wrote. Raises KeyError, TypeError or ValueError for another."""
+    header = json.loads(arrays["header"].tobytes())
+    if header["format"] != expected:
+        raise ValueError(header["format"])
+    return header

@@ -1,0 +1,270 @@
+"""Parameters on a file: what a step leaves there, and what comes back."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+
+import tinygrad_sparse as ts
+from tinygrad_sparse import optim
+from tinygrad_sparse.backend import files
+from tinygrad_sparse.errors import (
+    CheckpointError,
+    DtypeError,
+    ShapeError,
+    StorageError,
+    TinygradSparseError,
+)
+
+V, d = 5000, 8
+INIT = ts.normal_rows(0.1, seed=3)
+RULES = {
+    "sgd": lambda p, **k: optim.SGD(p, lr=0.1, **k),
+    "momentum and decay": lambda p, **k: optim.SGD(p, lr=0.1, momentum=0.9, weight_decay=0.01, **k),
+    "adagrad": lambda p, **k: optim.Adagrad(p, lr=0.1, **k),
+    "rowwise adagrad": lambda p, **k: optim.RowwiseAdagrad(p, lr=0.1, **k),
+    "adam": lambda p, **k: optim.Adam(p, lr=0.01, **k),
+    "adamw": lambda p, **k: optim.AdamW(p, lr=0.01, weight_decay=0.1, **k),
+    "average": lambda p, **k: optim.SGD(p, lr=0.1, average=0.9, **k),
+}
+
+
+def in_memory():
+    return ts.parameter(INIT(np.arange(V), (d,)))
+
+
+def train(W, opt, seed, steps=12):
+    random = np.random.default_rng(seed)
+    for _ in range(steps):
+        ids = random.integers(0, V, 40)
+        with ts.Tape(densify="raise") as tape:
+            loss = (W[ids] ** 2).sum()
+        opt.step(tape.backward(loss))
+
+
+@pytest.mark.parametrize("sparse", ["exact", "lazy"])
+@pytest.mark.parametrize("make", RULES.values(), ids=RULES)
+def test_training_on_a_file_is_training_in_memory(tmp_path, make, sparse):
+    mine, theirs = ts.parameter_file(tmp_path / "w.npy", (V, d), init=INIT), in_memory()
+    first, second = make([mine], sparse=sparse), make([theirs], sparse=sparse)
+    train(mine, first, 1), train(theirs, second, 1)
+    ids = np.arange(0, V, 7)
+    assert np.array_equal(mine[ids].numpy(), theirs[ids].numpy())
+    train(mine, first, 2), train(theirs, second, 2)
+    first.flush()
+    assert np.array_equal(mine.data, theirs.data)
+    if make is RULES["average"]:
+        assert np.array_equal(first.averages(mine), second.averages(theirs))
+
+
+@pytest.mark.parametrize("name", ["sgd", "adagrad", "adam"])
+def test_a_step_makes_the_rows_it_touches_and_no_others(tmp_path, name):
+    W = ts.parameter_file(tmp_path / "w.npy", (V, d), init=INIT)
+    opt = RULES[name]([W])
+    train(W, opt, 1)
+    ids = np.random.default_rng(1).integers(0, V, 40)
+    made = np.flatnonzero(np.load(tmp_path / "w.npy.made"))
+    assert set(ids) <= set(made)
+    assert len(made) <= 12 * 40
+    opt.flush()
+    assert len(np.flatnonzero(np.load(tmp_path / "w.npy.made"))) == len(made)
+
+
+def test_a_gradient_for_rows_never_read_makes_them_first(tmp_path):
+    W = ts.parameter_file(tmp_path / "w.npy", (V, d), init=INIT)
+    other = in_memory()
+    for p in (W, other):
+        with ts.Tape() as tape:
+            loss = p[[1]].sum()
+        grads = tape.backward(loss)
+        grads[p] = ts.IndexedSlices(np.array([5, 7]), np.ones((2, d), np.float32), (V, d))
+        optim.Adam([p], lr=0.1).step(grads)
+    assert np.array_equal(W[:10].numpy(), other[:10].numpy())
+
+
+def test_a_file_goes_on_where_it_was_left(tmp_path):
+    path = tmp_path / "w.npy"
+    W = ts.parameter_file(path, (V, d), init=INIT)
+    opt = optim.Adam([W], lr=0.01)
+    train(W, opt, 1)
+    state = opt.state_dict()
+    W.flush()
+    del W, opt
+    W = ts.parameter_file(path, (V, d), init=INIT)
+    opt = optim.Adam([W], lr=0.01)
+    opt.load_state_dict(state)
+    train(W, opt, 2)
+    theirs = in_memory()
+    other = optim.Adam([theirs], lr=0.01)
+    train(theirs, other, 1)
+    other.flush()  # as state_dict does
+    train(theirs, other, 2)
+    assert np.array_equal(W.data, theirs.data)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="kills a process by a signal")
+def test_a_killed_process_loses_no_step(tmp_path):
+    path = tmp_path / "w.npy"
+    script = f"""
+        import numpy as np, tinygrad_sparse as ts
+        W = ts.parameter_file({str(path)!r}, ({V}, {d}), init=ts.normal_rows(0.1, seed=3))
+        opt = ts.optim.SGD([W], lr=0.1)
+        random = np.random.default_rng(1)
+        for step in range(10**6):
+            with ts.Tape() as tape:
+                loss = (W[random.integers(0, {V}, 40)] ** 2).sum()
+            opt.step(tape.backward(loss))
+            if step == 11:
+                print("there", flush=True)
+                input()
+        """
+    child = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(script)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert child.stdout.readline().strip() == b"there"
+    child.send_signal(signal.SIGKILL)
+    child.communicate()
+    W, theirs = ts.parameter_file(path, (V, d), init=INIT), in_memory()
+    train(theirs, optim.SGD([theirs], lr=0.1), 1)
+    assert np.array_equal(W.data, theirs.data)
+
+
+def test_two_exact_optimizers_may_share_a_table_on_a_file(tmp_path):
+    tables = [ts.parameter_file(tmp_path / "w.npy", (V, d), init=INIT), in_memory()]
+    for W in tables:
+        first, second = optim.Adam([W], lr=0.01), optim.SGD([W], lr=0.1, momentum=0.9)
+        for seed in range(3):
+            train(W, first, seed, steps=2), train(W, second, seed + 10, steps=2)
+    assert np.array_equal(tables[0].data, tables[1].data)
+
+
+def test_assigning_rows_and_reading_some_in_any_way(tmp_path):
+    W = ts.parameter_file(tmp_path / "w.npy", (V, d), init=INIT)
+    W.assign(np.ones((2, d), np.float32), rows=[4, 2])
+    expected = INIT(np.arange(V), (d,))
+    expected[[4, 2]] = 1
+    assert np.array_equal(W[1:9:2].numpy(), expected[1:9:2])
+    assert np.array_equal(W[-3:].numpy(), expected[-3:])
+    assert np.array_equal(W[::-1][:2].numpy(), expected[::-1][:2])
+    assert np.array_equal(W.numpy(), expected)
+
+
+def test_printing_makes_what_is_shown_alone(tmp_path):
+    W = ts.parameter_file(tmp_path / "w.npy", (V, d), init=INIT)
+    assert repr(W) == repr(in_memory())
+    assert np.load(tmp_path / "w.npy.made").sum() == 6
+
+
+def test_zeros_without_init_and_any_npy_file_as_a_whole_table(tmp_path):
+    W = ts.parameter_file(tmp_path / "zeros.npy", (V, d))
+    assert not W.data.any()
+    table = np.random.default_rng(0).normal(size=(20, 3))
+    np.save(tmp_path / "given.npy", table)
+    W = ts.parameter_file(tmp_path / "given.npy", (20, 3), np.float64, init=INIT, name="given")
+    assert np.array_equal(W.data, table)
+    assert W.name == "given"
+    W.assign(np.zeros((1, 3)), rows=[7])
+    W.flush()
+    table[7] = 0
+    assert np.array_equal(np.load(tmp_path / "given.npy"), table)
+
+
+def test_a_sparse_file_takes_the_room_of_what_was_touched(tmp_path):
+    path = tmp_path / "w.npy"
+    W = ts.parameter_file(path, (10**6, 64), init=INIT)
+    W[[1, 500_000, 999_999]]
+    W.flush()
+    assert path.stat().st_size > 2**27
+    assert path.stat().st_blocks * 512 < 2**20
+
+
+def test_a_full_disk_is_an_error_that_changes_nothing(tmp_path, monkeypatch):
+    W = ts.parameter_file(tmp_path / "w.npy", (V, d), init=INIT)
+    W[[1, 2]]
+    real = os.statvfs
+
+    class Full:
+        f_bavail, f_frsize = 3, 4096
+
+    monkeypatch.setattr(files.os, "statvfs", lambda path: Full)
+    W[[2, 1]]  # are there
+    with pytest.raises(StorageError, match=r"room for 2 new rows.*make room and go on"):
+        W[[3, 1, 4, 3]]
+    monkeypatch.setattr(files.os, "statvfs", real)
+    assert np.array_equal(W[[3]].numpy(), INIT(np.array([3]), (d,)))
+
+    def no_room(*args):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(files.os, "posix_fallocate", no_room)
+    opt = optim.Adagrad([W], lr=0.1)
+    before = W[:10].numpy()
+    with pytest.raises(StorageError, match="an optimizer's state"):
+        train(W, opt, 1, steps=1)
+    assert np.array_equal(W[:10].numpy(), before)
+
+
+def test_files_that_hold_something_else_are_refused(tmp_path):
+    path = tmp_path / "w.npy"
+    ts.parameter_file(path, (V, d))
+    for shape, dtype in (((V, d + 1), np.float32), ((V, d), np.float64)):
+        with pytest.raises(
+            CheckpointError, match=r"parameter_file: expected .* float32 \(5000, 8\)"
+        ):
+            ts.parameter_file(path, shape, dtype)
+    (tmp_path / "text.npy").write_text("hello")
+    with pytest.raises(CheckpointError, match=r"as \.npy"):
+        ts.parameter_file(tmp_path / "text.npy", (V, d))
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(CheckpointError, match=r"as \.npy"):
+        ts.parameter_file(path, (V, d))
+    path.unlink()
+    with pytest.raises(CheckpointError, match="remove it"):
+        ts.parameter_file(path, (V, d))
+    np.save(tmp_path / "f.npy", np.asfortranarray(np.zeros((4, 3), np.float32)))
+    with pytest.raises(CheckpointError, match="Fortran"):
+        ts.parameter_file(tmp_path / "f.npy", (4, 3))
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "error"),
+    [
+        ((3.5, 2), np.float32, ShapeError),
+        ((0, 2), np.float32, ShapeError),
+        ((), np.float32, ShapeError),
+        ((-1, 2), np.float32, ShapeError),
+        ((3, 2), np.int64, DtypeError),
+        ((3, 2), ">f4", DtypeError),
+        ((2**60, 2**10), np.float32, TinygradSparseError),
+    ],
+)
+def test_shapes_and_dtypes_that_cannot_be(tmp_path, shape, dtype, error):
+    with pytest.raises(error, match="parameter_file: expected"):
+        ts.parameter_file(tmp_path / "w.npy", shape, dtype)
+
+
+def test_an_init_of_the_wrong_shape_is_named(tmp_path):
+    W = ts.parameter_file(tmp_path / "w.npy", (V, d), init=lambda rows, shape: np.zeros(shape))
+    with pytest.raises(ShapeError, match=r"init: expected floats of shape \(1, 8\)"):
+        W[[1]]
+
+
+def test_normal_rows_are_normal_and_their_own():
+    rows = ts.normal_rows(2.0, seed=1)(np.arange(4000), (3, 5))
+    assert rows.dtype == np.float32
+    assert rows.shape == (4000, 3, 5)
+    assert abs(rows.mean()) < 0.02
+    assert abs(rows.std() - 2) < 0.02
+    assert abs(np.corrcoef(rows.reshape(4000, -1).T) - np.eye(15)).max() < 0.08
+    tail = (abs(rows) > 4).mean()
+    assert abs(tail - 0.0455) < 0.004
+    again = ts.normal_rows(2.0, seed=2)(np.arange(4000), (3, 5))
+    assert not (again == rows).any()
+    with pytest.raises(TinygradSparseError, match="std >= 0"):
+        ts.normal_rows(float("nan"))
