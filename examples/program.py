@@ -37,6 +37,12 @@ seed = partial(number, int, 0, 2**32 - 1)
 rate = partial(number, float, 1e-6, 1e3)
 
 
+def device(add: Callable[..., Any]) -> None:
+    """The option that says where to compute."""
+    text = "where to compute; cuda is a GPU, by CuPy [%(default)s]"
+    add("--device", choices=("cpu", "cuda"), default="cpu", help=text)
+
+
 def check_can_write(*paths: Path | None) -> None:
     """Say so before the work, not after it. Raises InputError."""
     for path in paths:

@@ -15,7 +15,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 from tinygrad_sparse.nn.soft_tree import PathPenalty, SoftTree
 
-from .counts import SMOOTHING
+from .counts import SMOOTHING, host
 from .model import Data, Model, Plan, Size, train
 from .routing import leaves_reached, route
 
@@ -24,6 +24,7 @@ CHOICES = {
     "smoothing": tuple(SMOOTHING),
     "leaf_form": ("normalised", "softmax"),
     "schedule": ("linear", "constant"),
+    "device": ("cpu", "cuda"),
 }
 FROM = {"depth": 0, "batch_size": 1, "max_iter": 1, "n_iter_no_change": 1}
 TINY, BIG = np.finfo(float).tiny, np.finfo(float).max
@@ -61,6 +62,7 @@ class SoftDecisionTree(BaseEstimator):
         warm_start: bool = False,
         random_state: Any = None,
         verbose: bool = False,
+        device: str = "cpu",
     ) -> None:
         self.depth = depth
         self.leaves = leaves
@@ -81,6 +83,7 @@ class SoftDecisionTree(BaseEstimator):
         self.warm_start = warm_start
         self.random_state = random_state
         self.verbose = verbose
+        self.device = device
 
     # -- learning ----------------------------------------------------------------------------
 
@@ -173,6 +176,7 @@ class SoftDecisionTree(BaseEstimator):
             seed=rng.randint(2**31 - 1),
             dtype=dtype,
         )
+        tree.to(self.device)
         penalty = PathPenalty(
             self.depth, self.penalty, decay=self.penalty_decay, window=self.penalty_window
         )
@@ -201,12 +205,12 @@ class SoftDecisionTree(BaseEstimator):
     @property
     def gate_weights_(self) -> np.ndarray:
         """What each gate looks at, (2^depth - 1, D), the inverse temperature included."""
-        return (self._fitted.tree.weight.data * self._fitted.beta).T
+        return (host(self._fitted.tree.weight.data) * self._fitted.beta).T
 
     @property
     def gate_intercepts_(self) -> np.ndarray:
         """The logit of each gate where all features are 0, (2^depth - 1,)."""
-        return self._fitted.tree.bias.data * self._fitted.beta
+        return host(self._fitted.tree.bias.data) * self._fitted.beta
 
     @property
     def _fitted(self) -> Model:

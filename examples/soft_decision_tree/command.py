@@ -10,7 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
-from ..program import InputError, check_can_write, count, exit_code, number, rate, seed
+from tinygrad_sparse.errors import DeviceError
+
+from ..program import InputError, check_can_write, count, device, exit_code, number, rate, seed
 from . import store
 from .base import CHOICES
 from .data import BUNDLED, Set, read
@@ -20,13 +22,13 @@ from .reading import agreement, export_text
 
 PROGRAM = "soft_decision_tree"
 SETTINGS = ("depth", "leaves", "smoothing", "leaf_form", "penalty", "learning_rate", "batch_size",
-            "max_iter", "inverse_temperature")  # fmt: skip
+            "max_iter", "inverse_temperature", "device")  # fmt: skip
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code."""
     options = parser().parse_args(arguments)
-    return exit_code(PROGRAM, lambda: run(options))
+    return exit_code(PROGRAM, lambda: run(options), DeviceError)
 
 
 def run(options: argparse.Namespace) -> None:
@@ -120,6 +122,7 @@ def parser() -> argparse.ArgumentParser:
     training(
         "--penalty", type=partial(number, float, 0, 1e6), help="for one-sided gates [%(default)s]"
     )
+    device(training)
     training("--seed", type=seed, default=1, help="same seed, same tree [%(default)s]")
 
     result = p.add_argument_group("the result").add_argument

@@ -21,6 +21,16 @@ WINDOW = 100  # batches remembered of a stream, which has no epochs
 Arrays = dict[str, np.ndarray]
 
 
+def host(x: Any) -> np.ndarray:
+    """An array where NumPy can read it: itself on the CPU."""
+    return x if isinstance(x, np.ndarray) else ts.tensor(x).numpy()
+
+
+def on(device: str, x: np.ndarray) -> Any:
+    """An array on a device: itself on the CPU."""
+    return x if device == "cpu" else ts.tensor(x, device=device).data
+
+
 class Counts(ts.nn.Module):
     """Pseudo-counts θ (C, L), a few rows a step: t += 1, θ ← (1 - α) θ + U, α = max(1/t, 1/n).
 
@@ -28,8 +38,8 @@ class Counts(ts.nn.Module):
     table holds θ / scale: rows that a step does not touch decay with the scale alone.
     """
 
-    def __init__(self, table: np.ndarray, floor: Any = FLOOR) -> None:
-        self.table = ts.parameter(table, name="leaves.counts")
+    def __init__(self, table: np.ndarray, floor: Any = FLOOR, device: str = "cpu") -> None:
+        self.table = ts.parameter(table, name="leaves.counts", device=device)
         self.floor = floor
         self.scale, self.steps = 1.0, 0
         self.sgd = optim.SGD([self.table], lr=1.0)
@@ -48,8 +58,8 @@ class Counts(ts.nn.Module):
         """log(θ / Σ_c θ) of the classes, tracked as if the sum were a constant."""
         return ops.log(self.table[classes]) - np.log(self.totals)  # the scale cancels
 
-    def data(self) -> np.ndarray:
-        """θ, whole."""
+    def data(self) -> Any:
+        """θ, whole, where the table is."""
         return self.table.data * self.scale
 
     def times_slope(self, grads: ts.GradStore) -> ts.IndexedSlices:
@@ -65,7 +75,7 @@ class Counts(ts.nn.Module):
         self.steps += 1
         keep = 1.0 - max(1.0 / self.steps, 1.0 / self.batches)
         if keep == 0.0:
-            self._set(np.zeros_like(self.table.data))
+            self._set(np.zeros(self.table.shape, self.table.dtype))
         self.scale *= keep or 1.0
         gain /= self.scale
         self.sgd.step(store(self.table, U * -gain))
@@ -73,7 +83,8 @@ class Counts(ts.nn.Module):
         if self.scale < SMALL:
             self._set(self.data())
 
-    def _set(self, table: np.ndarray) -> None:
+    def _set(self, table: Any) -> None:
+        table = host(table)
         self.load_state_dict({"table": np.maximum(table, self.floor).astype(table.dtype)})
         self.totals = self.table.data.sum(axis=0)
         self.scale = 1.0
@@ -99,9 +110,9 @@ class EpochCounts(ts.nn.Module):
     is touched but for the rows of U, and nothing can fall below zero by rounding.
     """
 
-    def __init__(self, table: np.ndarray, floor: Any = FLOOR) -> None:
-        self.start = ts.parameter(table, name="leaves.start")
-        self.fresh = ts.parameter(np.zeros_like(table), name="leaves.fresh")
+    def __init__(self, table: np.ndarray, floor: Any = FLOOR, device: str = "cpu") -> None:
+        self.start = ts.parameter(table, name="leaves.start", device=device)
+        self.fresh = ts.parameter(np.zeros_like(table), name="leaves.fresh", device=device)
         self.floor = floor
         self.kept = 1.0
         self.sgd = optim.SGD([self.fresh], lr=1.0)
@@ -118,7 +129,7 @@ class EpochCounts(ts.nn.Module):
     def log_shares(self, classes: np.ndarray) -> Any:
         return ops.log(self[classes]) - np.log(self.start_totals * self.kept + self.totals)
 
-    def data(self) -> np.ndarray:
+    def data(self) -> Any:
         return self.start.data * self.kept + self.fresh.data
 
     def times_slope(self, grads: ts.GradStore) -> ts.IndexedSlices:
@@ -137,10 +148,11 @@ class EpochCounts(ts.nn.Module):
         if self.kept < SMALL:
             self._set(self.data())
 
-    def _set(self, table: np.ndarray) -> None:
+    def _set(self, table: Any) -> None:
+        table = host(table)
         table = np.maximum(table, self.floor).astype(table.dtype)
         self.load_state_dict({"start": table, "fresh": np.zeros_like(table)})
-        self.start_totals, self.totals = table.sum(axis=0), np.zeros_like(table[0])
+        self.start_totals, self.totals = (p.data.sum(axis=0) for p in (self.start, self.fresh))
         self.kept = 1.0
 
     def arrays(self) -> Arrays:
@@ -149,7 +161,7 @@ class EpochCounts(ts.nn.Module):
     def load(self, arrays: Arrays) -> None:
         self._set(arrays["start"])
         self.load_state_dict({"start": arrays["start"], "fresh": arrays["fresh"]})
-        self.totals = arrays["fresh"].sum(axis=0)
+        self.totals = self.fresh.data.sum(axis=0)
         self.kept = float(arrays["kept"])
 
 

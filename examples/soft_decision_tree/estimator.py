@@ -36,6 +36,7 @@ class SoftDecisionTreeClassifier(ClassifierMixin, SoftDecisionTree):
         score has not grown by `tol` for `n_iter_no_change` epochs; keep the best epoch.
     class_weight : None, "balanced", or a weight for each class.
     warm_start, random_state, verbose : as everywhere in scikit-learn; `verbose` shows a bar.
+    device : "cpu", or "cuda" to learn and predict on a GPU, by CuPy.
 
     A unit that all features share does not matter. Where units differ, put a scaler in front.
 
@@ -76,6 +77,7 @@ class SoftDecisionTreeClassifier(ClassifierMixin, SoftDecisionTree):
         warm_start: bool = False,
         random_state: Any = None,
         verbose: bool = False,
+        device: str = "cpu",
     ) -> None:
         super().__init__(
             depth,
@@ -97,6 +99,7 @@ class SoftDecisionTreeClassifier(ClassifierMixin, SoftDecisionTree):
             warm_start=warm_start,
             random_state=random_state,
             verbose=verbose,
+            device=device,
         )
         self.leaf_form = leaf_form
         self.class_weight = class_weight
@@ -141,8 +144,10 @@ class SoftDecisionTreeClassifier(ClassifierMixin, SoftDecisionTree):
     def _leaves(self, L: int, rng: Any, dtype: Any) -> Any:
         C = len(self.classes_)
         if self.leaves == "gradient":
-            return GradientLeaves(C, L, rng, dtype)
-        return CountedLeaves(C, L, smoothing=self.smoothing, form=self.leaf_form, dtype=dtype)
+            return GradientLeaves(C, L, rng, dtype, self.device)
+        return CountedLeaves(
+            C, L, smoothing=self.smoothing, form=self.leaf_form, dtype=dtype, device=self.device
+        )
 
     def _score(self, part: Data) -> float:
         guesses = route(self._model, part.x, "soft").argmax(axis=1)
@@ -198,8 +203,8 @@ class SoftDecisionTreeRegressor(RegressorMixin, SoftDecisionTree):
 
     def _leaves(self, L: int, rng: Any, dtype: Any) -> Any:
         if self.leaves == "gradient":
-            return TrainedMeans(L, rng, dtype)
-        return GaussianLeaves(L, smoothing=self.smoothing, dtype=dtype)
+            return TrainedMeans(L, rng, dtype, self.device)
+        return GaussianLeaves(L, smoothing=self.smoothing, dtype=dtype, device=self.device)
 
     def _score(self, part: Data) -> float:
         guesses = route(self._model, part.x, "soft")[:, 0]

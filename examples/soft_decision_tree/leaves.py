@@ -21,7 +21,7 @@ import tinygrad_sparse as ts
 from tinygrad_sparse import ops
 from tinygrad_sparse.nn.soft_tree import log_likelihood
 
-from .counts import FLOOR, SMOOTHING, Arrays
+from .counts import FLOOR, SMOOTHING, Arrays, host, on
 
 LEAST_VARIANCE = 1e-3  # of a leaf, where y has variance 1: no leaf may sit on a single example
 LOG_ROOT_2PI = 0.5 * math.log(2.0 * math.pi)
@@ -33,8 +33,9 @@ class GradientLeaves(ts.nn.Module):
     The normaliser couples all classes, so the gradient of θ is dense: a step costs O(C·L).
     """
 
-    def __init__(self, C: int, L: int, rng: Any, dtype: Any) -> None:
-        self.logits = ts.parameter(rng.normal(size=(C, L)).astype(dtype), name="leaves.logits")
+    def __init__(self, C: int, L: int, rng: Any, dtype: Any, device: str = "cpu") -> None:
+        start = rng.normal(size=(C, L)).astype(dtype)
+        self.logits = ts.parameter(start, name="leaves.logits", device=device)
         self.trained = [self.logits]
 
     def losses(self, log_leaves: Any, labels: np.ndarray) -> Any:
@@ -50,7 +51,7 @@ class GradientLeaves(ts.nn.Module):
 
     def values(self) -> np.ndarray:
         """The distributions, (L, C)."""
-        return ops.softmax(self.logits.data, 0).T
+        return host(ops.softmax(self.logits.data, 0)).T
 
     arrays = ts.nn.Module.state_dict
     load = ts.nn.Module.load_state_dict
@@ -68,9 +69,9 @@ class CountedLeaves:
 
     def __init__(
         self, C: int, L: int, *, smoothing: str = "exponential", form: str = "normalised",
-        dtype: Any = np.float64,
+        dtype: Any = np.float64, device: str = "cpu",
     ) -> None:  # fmt: skip
-        self.counts = SMOOTHING[smoothing](np.ones((C, L), dtype))
+        self.counts = SMOOTHING[smoothing](np.ones((C, L), dtype), device=device)
         self.normalised = form == "normalised"
         self.begin_epoch = self.counts.begin_epoch
 
@@ -94,8 +95,8 @@ class CountedLeaves:
         """The distributions, (L, C)."""
         if self.normalised:
             theta = self.counts.data()
-            return (theta / theta.sum(axis=0)).T
-        return ops.softmax(self.counts.data(), 0).T
+            return host(theta / theta.sum(axis=0)).T
+        return host(ops.softmax(self.counts.data(), 0)).T
 
     def arrays(self) -> Arrays:
         return self.counts.arrays()
@@ -107,13 +108,14 @@ class CountedLeaves:
 class TrainedMeans(ts.nn.Module):
     """A number in each leaf, trained so that the tree's mean comes near y: squared error."""
 
-    def __init__(self, L: int, rng: Any, dtype: Any) -> None:
-        self.mean = ts.parameter(rng.normal(size=L).astype(dtype), name="leaves.mean")
+    def __init__(self, L: int, rng: Any, dtype: Any, device: str = "cpu") -> None:
+        start = rng.normal(size=L).astype(dtype)
+        self.mean = ts.parameter(start, name="leaves.mean", device=device)
         self.trained = [self.mean]
 
     def losses(self, log_leaves: Any, y: np.ndarray) -> Any:
         """(y_i - Σ_l a_il μ_l)², (B,)."""
-        error = ops.exp(log_leaves) @ self.mean - y.astype(self.mean.dtype)
+        error = ops.exp(log_leaves) @ self.mean - on(self.mean.device, y.astype(self.mean.dtype))
         return error * error
 
     begin_epoch = GradientLeaves.begin_epoch
@@ -137,18 +139,23 @@ class GaussianLeaves(ts.nn.Module):
 
     trained: tuple[ts.Tensor, ...] = ()
 
-    def __init__(self, L: int, *, smoothing: str = "exponential", dtype: Any = np.float64) -> None:
+    def __init__(
+        self, L: int, *, smoothing: str = "exponential", dtype: Any = np.float64,
+        device: str = "cpu",
+    ) -> None:  # fmt: skip
         start = np.repeat(np.array([[1.0], [0.0], [1.0]], dtype), L, axis=1)
         floor = np.array([[FLOOR], [-np.inf], [FLOOR]])
-        self.counts = SMOOTHING[smoothing](start, floor)
-        self.log_weight = ts.parameter(np.zeros(L, dtype), name="leaves.log_weight")
-        self.mean = ts.parameter(np.zeros(L, dtype), name="leaves.mean")
-        self.log_sigma = ts.parameter(np.zeros(L, dtype), name="leaves.log_sigma")
+        self.counts = SMOOTHING[smoothing](start, floor, device)
+        self.log_weight, self.mean, self.log_sigma = (
+            ts.parameter(np.zeros(L, dtype), name=f"leaves.{name}", device=device)
+            for name in ("log_weight", "mean", "log_sigma")
+        )
         self.begin_epoch = self.counts.begin_epoch
 
     def losses(self, log_leaves: Any, y: np.ndarray) -> Any:
         """-log Σ_l a_il N(y_i; μ_l, σ_l), (B,)."""
-        z = (y[:, None].astype(self.mean.dtype) - self.mean) * ops.exp(-self.log_sigma)
+        y = on(self.mean.device, y[:, None].astype(self.mean.dtype))
+        z = (y - self.mean) * ops.exp(-self.log_sigma)
         log_density = self.log_weight - self.log_sigma - 0.5 * (z * z) - LOG_ROOT_2PI
         return -log_likelihood(log_leaves, log_density)
 
@@ -160,12 +167,12 @@ class GaussianLeaves(ts.nn.Module):
         mean, variance = self.mean.data, np.exp(2.0 * self.log_sigma.data)
         about = variance * first  # Σ r (y - μ)
         square = variance * (second + n)  # Σ r (y - μ)²
-        U = np.stack([n, about + n * mean, square + mean * (2.0 * about + n * mean)])
+        U = ops.stack([n, about + n * mean, square + mean * (2.0 * about + n * mean)])
         self.counts.add(ts.IndexedSlices(np.arange(3), U, U.shape))
         self._follow()
 
     def _follow(self) -> None:
-        n, first, second = self.counts.data()
+        n, first, second = host(self.counts.data())
         mean = first / n
         variance = np.maximum(second / n - mean * mean, LEAST_VARIANCE)
         new = {"mean": mean, "log_sigma": 0.5 * np.log(variance)}

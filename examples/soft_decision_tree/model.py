@@ -17,7 +17,7 @@ import tinygrad_sparse as ts
 from tinygrad_sparse import ops, optim
 from tinygrad_sparse.nn.soft_tree import PathPenalty, SoftTree, SparseRows, leaves_of
 
-from .counts import Arrays
+from .counts import Arrays, host, on
 
 SLOW = 0.05
 EPS = 1e-8  # Adam's
@@ -89,19 +89,33 @@ class Model:
     @property
     def beta(self) -> np.ndarray:
         """The inverse temperatures of the gates, (N,)."""
-        return np.asarray(self.tree.beta)
+        beta = self.tree.beta
+        return host(beta.data if isinstance(beta, ts.Tensor) else beta)
+
+    @property
+    def device(self) -> str:
+        """Where all of it is."""
+        return self.tree.weight.device
+
+    def given(self, x: Any) -> Any:
+        """Examples as the tree takes them, where it is."""
+        if not sparse.issparse(x):
+            return on(self.device, x)
+        rows = rows_of_csr(x)
+        return rows._replace(values=on(self.device, rows.values))
 
     def step(self, batch: Data) -> float:
         """Learn from a batch; the weighted mean loss of its examples, penalty aside."""
-        x = rows_of_csr(batch.x) if sparse.issparse(batch.x) else batch.x
         weight = float(batch.weights.sum())
         with ts.Tape(densify="raise") as tape:
-            log_nodes = self.tree(x)
+            log_nodes = self.tree(self.given(batch.x))
             losses = self.leaves.losses(leaves_of(log_nodes), batch.targets)
-            loss = fit = ops.sum(losses * (batch.weights / weight).astype(losses.dtype))
+            shares = on(self.device, (batch.weights / weight).astype(losses.dtype))
+            loss = fit = ops.sum(losses * shares)
             if self.penalty.charge.any():
                 even = (batch.weights == 1.0).all()
-                loss = fit + self.penalty(log_nodes, None if even else np.log(batch.weights))
+                weights = None if even else on(self.device, np.log(batch.weights))
+                loss = fit + self.penalty(log_nodes, weights)
         grads = tape.backward(loss)
         self.optimizer.step(grads)
         self.leaves.update(grads, weight)
@@ -114,7 +128,7 @@ class Model:
     def log_nodes(self, x: Any) -> np.ndarray:
         """The log-probabilities that examples arrive at the nodes, (n, 2N + 1)."""
         with ts.no_grad():
-            return self.tree(rows_of_csr(x) if sparse.issparse(x) else x).data
+            return host(self.tree(self.given(x)).data)
 
     def expected(self, x: Any) -> np.ndarray:
         """The leaves' values, weighed by arrival, (n, K)."""
@@ -136,7 +150,7 @@ class Model:
             for j, slot in enumerate(slots)
         }
         rows = {f"rows.{i}": ids for i, ids in enumerate(state["rows"]) if ids is not None}
-        past = {} if self.penalty.past is None else {"penalty.past": self.penalty.past}
+        past = {} if self.penalty.past is None else {"penalty.past": host(self.penalty.past)}
         return {
             **{f"tree.{name}": a for name, a in self.tree.state_dict().items()},
             **{f"leaves.{name}": a for name, a in self.leaves.arrays().items()},
@@ -165,7 +179,8 @@ class Model:
             "rows": [rows.get(str(i)) for i in range(count)],
         }
         self.optimizer.load_state_dict(state)
-        self.penalty.past = arrays.get("penalty.past")
+        past = arrays.get("penalty.past")
+        self.penalty.past = None if past is None else on(self.device, past)
 
 
 def part(arrays: Arrays, prefix: str) -> Arrays:

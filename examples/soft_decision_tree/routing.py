@@ -15,6 +15,7 @@ from scipy import sparse
 
 from tinygrad_sparse.nn.soft_tree import depth_of
 
+from .counts import host
 from .model import CHUNK, Model
 
 ROUTINGS = ("soft", "hard", "likeliest")
@@ -45,7 +46,7 @@ def likeliest(model: Model, x: Any) -> np.ndarray:
 def walk(model: Model, x: Any) -> np.ndarray:
     """The leaf at the end of a walk that turns right where σ(z) > ½."""
     n, tree = x.shape[0], model.tree
-    weight, bias, beta = tree.weight.data, tree.bias.data, model.beta
+    weight, bias, beta = host(tree.weight.data), host(tree.bias.data), model.beta
     by_gate = np.ascontiguousarray(weight.T)
     node = np.zeros(n, np.int64)
     for _ in range(depth_of(len(bias))):

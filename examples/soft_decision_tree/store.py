@@ -35,7 +35,9 @@ def save(tree: SoftDecisionTree, path: str | Path) -> None:
     header = {
         "format": FORMAT,
         "kind": type(tree).__name__,
-        "settings": {name: _plain(name, v) for name, v in tree.get_params().items()},
+        "settings": {
+            name: _plain(name, v) for name, v in tree.get_params().items() if name != "device"
+        },
         "fitted": {name: _plain(name, state[name]) for name in FITTED if name in state},
     }
     arrays = {f"model.{name}": a for name, a in state["_model"].items()}
@@ -50,7 +52,7 @@ def save(tree: SoftDecisionTree, path: str | Path) -> None:
 
 
 def load(path: str | Path) -> SoftDecisionTree:
-    """Read what `save` wrote. Raises CheckpointError for anything else."""
+    """Read what `save` wrote, onto the CPU. Raises CheckpointError for anything else."""
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = dict(file)

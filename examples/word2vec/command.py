@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 import tinygrad_sparse as ts
+from tinygrad_sparse.errors import DeviceError
 
 from ..program import InputError, check_can_write, exit_code
 from . import evaluation, formats, store
@@ -31,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code."""
     options = parser().parse_args(arguments)
     run = partial(COMMANDS[options.command], options)
-    return exit_code(PROGRAM, run, FormatError, UnknownWordError)
+    return exit_code(PROGRAM, run, FormatError, UnknownWordError, DeviceError)
 
 
 def run_train(options: argparse.Namespace) -> int:
@@ -92,12 +93,13 @@ def fresh(options: argparse.Namespace) -> Start:
         f" {len(vocabulary.words):,} different words occur {options.min_count} times or more"
     )
     settings = Settings(**{name: getattr(options, name) for name in Settings._fields})
-    return Model(vocabulary, settings), vocabulary, text, Run(), reading
+    model = Model(vocabulary, settings, device=options.device)
+    return model, vocabulary, text, Run(), reading
 
 
 def resumed(options: argparse.Namespace) -> Start:
     """A run from where it was saved, if the text is still the same."""
-    model, vocabulary, run, reading = store.load(options.resume)
+    model, vocabulary, run, reading = store.load(options.resume, options.device)
     text = vocabulary.encode(reader(options.corpus, reading)())
     counts = np.bincount(text.ids, minlength=len(vocabulary.words))
     if not np.array_equal(counts, vocabulary.counts):

@@ -18,8 +18,8 @@ MADE = 8192  # words whose vectors are made at a time
 class Words:
     """One table, a row for each word."""
 
-    def __init__(self, table: np.ndarray) -> None:
-        self.table = ts.parameter(table, name="words")
+    def __init__(self, table: np.ndarray, device: str = "cpu") -> None:
+        self.table = ts.parameter(table, name="words", device=device)
 
     def __call__(self, ids: np.ndarray) -> tuple[ts.Tensor, np.ndarray]:
         """A table, and in which of its rows the words with these ids are."""
@@ -60,8 +60,10 @@ class Grams:
 class Parts:
     """One table: a row for each word, then the rows that n-grams share."""
 
-    def __init__(self, table: np.ndarray, words: Sequence[str], grams: Grams) -> None:
-        self.table = ts.parameter(table, name="words and their parts")
+    def __init__(
+        self, table: np.ndarray, words: Sequence[str], grams: Grams, device: str = "cpu"
+    ) -> None:
+        self.table = ts.parameter(table, name="words and their parts", device=device)
         self.count, self.grams = len(words), grams
         rows, starts = grams.bags(words)
         # The word itself stands before its n-grams.

@@ -4,7 +4,7 @@ Each takes a Task and gives the loss summed over its (hidden vector, target word
 from small ops on lookups, so the gradient of an output table is the rows that were looked up.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -36,6 +36,11 @@ class Task(NamedTuple):
         return s * self.near.shape[1] + i, self.ids[s, j]
 
 
+def beside(table: ts.Tensor, x: np.ndarray) -> Any:
+    """Numbers where the table is: on a GPU a copy of them there. (Ids go there by themselves.)"""
+    return x if table.device == "cpu" else ts.tensor(x, device=table.device)
+
+
 def scores(task: Task, C: ts.Tensor, ids: np.ndarray) -> ts.Tensor:
     """(S, L, n): hidden vectors of each group times the vectors of `ids` (S, n)."""
     return ops.row_products(task.table, C, task.hidden, ids)
@@ -57,7 +62,7 @@ def shared_negatives(task: Task, C: ts.Tensor, negatives: np.ndarray, K: float) 
     true, weights = np.zeros((S, L, T + k), np.float32), np.empty((S, L, T + k), np.float32)
     true[:, :, :T] = 1
     weights[:, :, :T], weights[:, :, T:] = task.near, task.sizes[:, :, None] * np.float32(K / k)
-    return ops.logistic_loss(scores(task, C, ids), true, weights).sum()
+    return ops.logistic_loss(scores(task, C, ids), beside(C, true), beside(C, weights)).sum()
 
 
 def own_negatives(task: Task, C: ts.Tensor, negatives: np.ndarray) -> ts.Tensor:
@@ -78,7 +83,7 @@ def hierarchical_softmax(task: Task, N: ts.Tensor, tree: Tree) -> ts.Tensor:
     rows, words = task.pairs()
     nodes, signs, lengths = tree.ways(words)
     h = task.flat()[np.repeat(rows, lengths)]
-    return ops.softplus(signs * (h * N[nodes]).sum(-1)).sum()
+    return ops.softplus(beside(N, signs) * (h * N[nodes]).sum(-1)).sum()
 
 
 def full_softmax(task: Task, C: ts.Tensor) -> ts.Tensor:
@@ -87,6 +92,5 @@ def full_softmax(task: Task, C: ts.Tensor) -> ts.Tensor:
     Every word's vector gets a gradient, so C's is dense, and the rows of the targets go into it.
     """
     normaliser = ops.logsumexp(task.flat() @ C.T, -1)  # (S·L,)
-    return (task.sizes.reshape(-1) * normaliser).sum() - (
-        task.near * scores(task, C, task.ids)
-    ).sum()
+    right = beside(C, task.near) * scores(task, C, task.ids)
+    return (beside(C, task.sizes.reshape(-1)) * normaliser).sum() - right.sum()

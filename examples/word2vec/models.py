@@ -11,7 +11,7 @@ from tinygrad_sparse import ops
 from . import losses
 from .huffman import Tree
 from .inputs import Grams, Parts, Words
-from .losses import Task
+from .losses import Task, beside
 from .pairs import Batch
 from .vocabulary import Draws, NegativeSampler, Vocabulary
 
@@ -45,9 +45,9 @@ def cbow(inputs: Words | Parts, batch: Batch) -> Task:
     """The mean of the words around it predicts a word."""
     seen = batch.sizes > 0
     S, L = seen.shape
-    means = ops.weighted_rows(
-        batch.near / np.maximum(batch.sizes, 1)[:, :, None], *inputs(batch.ids)
-    )
+    weights = batch.near / np.maximum(batch.sizes, 1)[:, :, None]
+    table, ids = inputs(batch.ids)
+    means = ops.weighted_rows(beside(table, weights), table, ids)
     itself = np.eye(L, dtype=bool) & seen[:, :, None]
     hidden = np.arange(S * L).reshape(S, L)
     return Task(means.reshape(S * L, -1), hidden, batch.centres, itself, seen.astype(np.float32))
@@ -65,6 +65,7 @@ class Model:
         vocabulary: Vocabulary,
         settings: Settings,
         tables: tuple[np.ndarray, np.ndarray] | None = None,
+        device: str = "cpu",
     ) -> None:
         s, V = settings, len(vocabulary.words)
         self.settings = s
@@ -78,11 +79,11 @@ class Model:
             tables = start, np.zeros(shapes[1], np.float32)
         elif tuple(table.shape for table in tables) != shapes:
             raise ValueError(f"expected tables {shapes}, got {[table.shape for table in tables]}")
-        self.inputs: Words | Parts = Words(tables[0])
+        self.inputs: Words | Parts = Words(tables[0], device)
         if s.parts:
             grams = Grams(s.shortest, s.longest, s.parts)
-            self.inputs = Parts(tables[0], vocabulary.words, grams)
-        self.outputs = ts.parameter(tables[1], name="outputs")
+            self.inputs = Parts(tables[0], vocabulary.words, grams, device)
+        self.outputs = ts.parameter(tables[1], name="outputs", device=device)
 
     @property
     def parameters(self) -> list[ts.Tensor]:

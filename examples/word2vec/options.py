@@ -4,7 +4,7 @@ import argparse
 from functools import partial
 from pathlib import Path
 
-from ..program import count, number, rate, seed
+from ..program import count, device, number, rate, seed
 from .models import LOSSES, MODELS, Settings
 
 PROGRAM = "word2vec"
@@ -141,6 +141,7 @@ def _train(commands: argparse._SubParsersAction) -> None:
     training(
         "--threads", type=count, help="results do not depend on it [as many as there are cores]"
     )
+    device(training)
     training("--lr", type=rate, help="learning rate; it falls evenly to 0 [%(default)s]")
     training("--clip", type=rate, help="no vector moves further in a step [%(default)s]")
     training("--seed", type=seed, help="same seed, same vectors, to the bit [%(default)s]")

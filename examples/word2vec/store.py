@@ -50,14 +50,14 @@ def save(
     write_npz(path, header, arrays)
 
 
-def load(path: Path) -> Saved:
-    """Read what `save` wrote. Raises FormatError for anything else."""
+def load(path: Path, device: str = "cpu") -> Saved:
+    """Read what `save` wrote, to go on with on a device. Raises FormatError for anything else."""
     arrays = formats.read_arrays(path)
     try:
         settings, header = _settings(arrays)
         vocabulary = Vocabulary.of(arrays["words"].tolist(), arrays["counts"])
         tables = arrays.get("inputs", arrays["vectors"]), arrays["outputs"]
-        model = Model(vocabulary, settings, tables)
+        model = Model(vocabulary, settings, tables, device)
         run = Run(Place(*header["place"]), int(header["words"]), arrays["losses"].tolist())
         return Saved(model, vocabulary, run, dict(header["reading"]))
     except (KeyError, TypeError, ValueError, AttributeError) as error:

@@ -55,22 +55,31 @@ def train(
     keep, total = keep_probability(vocabulary.counts, s.sample), s.epochs * len(text.ids)
     shape = {"window": s.window, "centres": s.centres, "epochs": s.epochs}
     made = batches(text, keep, model.draw, start=run.place, seed=s.seed, **shape)
+    unread: list[tuple[ts.Tensor, int]] = []  # losses: to read each would be to wait for a GPU
+
+    def read() -> None:
+        run.losses += [loss.item() / max(1, pairs) for loss, pairs in unread]
+        unread.clear()
+
     bar = tqdm(total=total, initial=run.words, unit=" words", unit_scale=True)
     with bar, threadpool_limits(1):  # BLAS: its products are too small to be shared out
         for batch in ahead(made) if ts.get_num_threads() > 1 else made:
             if batch.after.epoch > run.place.epoch:
+                read()
                 epoch_done()
             optimizer.lr = s.lr * max(1e-4, 1 - run.words / total)
             with ts.Tape(densify="raise") as tape:
                 loss = model.loss(batch)
             optimizer.step(tape.backward(loss), clip_rows=s.clip / optimizer.lr)
             run.place, run.words = batch.after, run.words + batch.words
-            run.losses.append(loss.item() / max(1, model.pairs(batch)))
+            unread.append((loss.detach(), model.pairs(batch)))
             if bar.update(batch.words):  # it was drawn: what it says next time
+                read()
                 recent = f"epoch {run.place.epoch + 1}, loss {fmean(run.losses[-99:]):.3f}"
                 bar.set_postfix_str(recent, refresh=False)
             if not wanted():
-                return
+                break
+    read()
 
 
 def ahead(items: Iterator[T]) -> Iterator[T]:
