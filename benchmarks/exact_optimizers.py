@@ -115,7 +115,6 @@ def state_of_few_rows(V: int) -> None:
         full = W.nbytes * len(opt.rule.slots)
         held = opt.state_bytes()
         print(f"{name:24}{held / 2**20:9.1f} MiB of {full / 2**20:9.1f}{held / full:8.1%}")
-    print("Momentum with coupled decay moves rows that were never touched: all have a velocity.")
 
 
 def main() -> None:

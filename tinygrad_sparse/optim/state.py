@@ -62,7 +62,7 @@ class State(Slots):
         rest = self.history.rest
         self.moving |= rest.moves(carry)
         self.drift = max(self.drift, rest.drift(carry))
-        if self.drift == 2 or (self.drift and set(self.names) & set(FROM_P)):
+        if self.drift and set(self.names) & set(FROM_P):
             self.grow_full()
 
     def restart(self) -> None:
@@ -133,6 +133,8 @@ class State(Slots):
     def _settle_all(self) -> None:
         history = self.history
         assert history is not None and self.stamps is not None
+        if self.drift == 2:
+            self.grow_full()  # from now on every row has a state that is not zero
         if self.index is not None:
             self._settle(self.ids[: self.used])
         if self.drift:
