@@ -5,7 +5,7 @@ import pytest
 
 import tinygrad_sparse as ts
 from tinygrad_sparse import nn, ops, optim
-from tinygrad_sparse.errors import DeviceError
+from tinygrad_sparse.errors import ArgumentError, DeviceError
 from tinygrad_sparse.slices import densify
 
 V, d = 40, 3
@@ -197,6 +197,9 @@ def counted(standin, W, opt, ids):
     return counts.launches, counts.uploads, counts.syncs
 
 
+LAUNCHES = {"sgd": 26, "adam": 41}
+
+
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_a_step_waits_for_nothing_and_costs_the_same_every_time(gpu, name):
     W = ts.parameter(table("float32"), device="cuda")
@@ -205,7 +208,7 @@ def test_a_step_waits_for_nothing_and_costs_the_same_every_time(gpu, name):
     costs = {counted(gpu, W, opt, ids) for ids in batches()}
     ((launches, uploads, syncs),) = costs
     assert (uploads, syncs) == (1, 0)
-    assert launches <= 60
+    assert launches == LAUNCHES.get(name, launches) <= 60  # those that docs/gpu.md tells
 
 
 def word2vec_step(tables, opt, centers, contexts, negatives):
@@ -230,3 +233,56 @@ def test_a_word2vec_step_waits_for_nothing(gpu, name):
             word2vec_step(tables, opt, *ids)
         costs.append((gpu.counts.launches, gpu.counts.uploads, gpu.counts.syncs))
     assert len(set(costs[1:])) == 1 and costs[1][1:] == (3, 0)  # the first makes room for state
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("shape", [(V,), (V, d), (V, 2, 2)])
+def test_rows_are_shortened_without_a_wait(gpu, shape, dtype):
+    results = []
+    for device in ("cpu", "cuda"):
+        values = np.linspace(-3, 3, np.prod(shape)).reshape(shape).astype(dtype)
+        W = ts.parameter(values, device=device)
+        opt = optim.SGD([W], lr=0.5)
+        with ts.Tape("raise") as tape:
+            loss = (W[[3, 8, 3, 20]] ** 2).sum()
+        grads = tape.backward(loss)
+        gpu.counts.clear()
+        opt.step(grads, clip_rows=1.0)
+        assert not gpu.counts.syncs or dtype == "float16"  # its rows are summed before the step
+        results.append(W.numpy())
+    np.testing.assert_allclose(results[1], results[0], rtol=1e-6 if dtype != "float16" else 1e-2)
+
+
+@pytest.mark.parametrize("large", [1e25, np.inf, np.nan])
+def test_a_row_without_a_length_is_told_later_and_not_stepped(gpu, large):
+    W = ts.parameter(np.ones((V, d), np.float32), device="cuda")
+    with ts.Tape() as tape:
+        loss = (W[[1, 2]] * ts.tensor([[1e30], [large]], device="cuda").astype("f4")).sum()
+    optim.SGD([W], lr=0.5).step(tape.backward(loss), clip_rows=1.0)
+    if large == 1e25:  # squares overflow, lengths do not
+        np.testing.assert_allclose(W.numpy()[1:3], 1 - 0.5 / np.sqrt(d), rtol=1e-6)
+        return
+    with pytest.raises(ArgumentError, match=f"clip_grad_rows: expected a finite norm, got {large}"):
+        W.numpy()
+    np.testing.assert_allclose(W.numpy()[1:3, 0], [1 - 0.5 / np.sqrt(d), 1], rtol=1e-6)
+
+
+def test_a_table_on_a_file_stays_on_the_cpu(tmp_path):
+    W = ts.parameter_file(tmp_path / "table.npy", (V, d))
+    model = nn.Module()
+    model.W = W
+    for move in (W.to, model.to):
+        with pytest.raises(DeviceError, match=r"to: expected an array in memory, got .* on a file"):
+            move("cuda")
+    assert W.to("cpu") is W
+
+
+def test_rows_at_rest_catch_up_with_few_waits(gpu):
+    (here, mine), (there, theirs) = (
+        trained(optim.Adam, device, lr=0.1, sparse="exact") for device in ("cpu", "cuda")
+    )
+    gpu.counts.clear()
+    theirs.flush()
+    assert gpu.counts.syncs <= 7  # which are late, once each, who is sure, and what is left
+    mine.flush()
+    np.testing.assert_allclose(there.numpy(), here.numpy(), rtol=1e-10)

@@ -148,6 +148,7 @@ def shortened(x: Array, max_norm: float, error: Callable[[float], Exception]) ->
     largest = xp.max(xp.abs(wide), axis=1, keepdims=True)
     unit = wide / xp.where(largest > 0, largest, 1)
     lengths = largest * xp.sqrt(xp.sum(unit * unit, axis=1, keepdims=True))
+    lengths = xp.where(xp.isinf(largest), largest, lengths)
     finite = xp.isfinite(lengths)
     most = lengths.reshape(-1).max()  # NaN, if there is one
     _leave(~finite.all(), most, most, lambda norm, _: error(norm))

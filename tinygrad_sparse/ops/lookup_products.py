@@ -94,6 +94,7 @@ def row_products(x: Any, y: Any, rows: Any, columns: Any) -> Any:
     ``x[rows] @ y[columns].transpose(0, 2, 1)``, and the gradients are IndexedSlices of what was
     looked up. Raises RowIndexError and ShapeError.
 
+    >>> import numpy as np
     >>> table = np.array([[1.0, 0.0], [1.0, 1.0], [0.0, 2.0]])
     >>> row_products(table, table, [[0, 1]], [[2, 1, 0]])
     array([[[0., 1., 1.],
@@ -117,6 +118,7 @@ def weighted_rows(w: Any, y: Any, ids: Any) -> Any:
     Shapes: weights w (S, m, n), table y (V, d), ids (S, n) -> (S, m, d). It is ``w @ y[ids]``, and
     y's gradient is IndexedSlices of what was looked up. Raises RowIndexError and ShapeError.
 
+    >>> import numpy as np
     >>> weighted_rows(np.array([[[1.0, -2.0]]]), np.array([[1.0, 2.0], [3.0, 4.0]]), [[1, 0]])
     array([[[1., 0.]]])
     """
