@@ -6,7 +6,10 @@ one without tests.
 
 from importlib.util import find_spec
 
-NEEDED = {"numba": ("compiled", "elements", "formulas", "products", "vectors"), "cupy": ("cupy",)}
+NEEDED = {
+    "numba": ("compiled", "elements", "formulas", "products", "vectors"),
+    "cupy": ("cupy", "launching"),
+}
 
 collect_ignore = [
     f"tinygrad_sparse/backend/{name}.py"

@@ -24,6 +24,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from types import ModuleType
+from typing import Any
 
 from tinygrad_sparse import backend
 
@@ -33,22 +34,40 @@ from .arrays import ndarray as ndarray
 from .arrays import refuse_syncs as refuse_syncs
 from .arrays import shuffle as shuffle
 from .functions import cupy as cupy
+from .functions import raw_modules
 
 ADAPTER = "tinygrad_sparse.backend.cupy"
+LAUNCHING = "tinygrad_sparse.backend.launching"
 _adapter: list[ModuleType] = []  # imported once: ops remember an adapter's functions by array type
+
+
+@contextmanager
+def kernels(machine: Any) -> Iterator[None]:
+    """Within, the adapter launches its CUDA texts: `machine` runs them on the CPU."""
+    launching = _adapter[0].launching
+    launching.compiled.cache_clear()
+    cupy.RawModule = raw_modules(machine)  # type: ignore[attr-defined]
+    launching.wanted = True
+    try:
+        yield
+    finally:
+        launching.wanted = False
+        del cupy.RawModule  # type: ignore[attr-defined]
 
 
 @contextmanager
 def installed() -> Iterator[ModuleType]:
     """Within, `import cupy` gives the stand-in, and ``device="cuda"`` computes on it."""
-    kept = {name: sys.modules.get(name) for name in ("cupy", ADAPTER)}
+    kept = {name: sys.modules.get(name) for name in ("cupy", ADAPTER, LAUNCHING)}
     adapters = dict(backend._ADAPTERS)
     sys.modules["cupy"] = cupy
     if _adapter:
-        sys.modules[ADAPTER] = _adapter[0]
+        sys.modules[ADAPTER], sys.modules[LAUNCHING] = _adapter[0], _adapter[0].launching
     else:
         sys.modules.pop(ADAPTER, None)
+        sys.modules.pop(LAUNCHING, None)
         _adapter.append(import_module(ADAPTER))
+    _adapter[0].launching.wanted = False  # see `kernels`
     backend.cupy = _adapter[0]  # type: ignore[attr-defined]
     try:
         yield cupy

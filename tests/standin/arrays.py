@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import numpy as np
@@ -141,6 +142,7 @@ class ndarray:
     itemsize = property(lambda self: self._a.itemsize)
     strides = property(lambda self: self._a.strides)
     flags = property(lambda self: Flags(self._a))
+    data = property(lambda self: SimpleNamespace(ptr=self._a.ctypes.data))
     T = property(lambda self: wrap(self._a.T, self))
 
     def __len__(self) -> int:

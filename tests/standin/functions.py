@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from tinygrad_sparse.backend.cuda import Kernel, Launch
+
 from .arrays import compute, counts, ndarray, shuffle, unwrap, wait, wrap
 from .names import ALIASES, AT, FUNCTIONS, UFUNCS, WAITING
 
@@ -94,6 +96,28 @@ def take(a: ndarray, indices: ndarray, axis: int | None = None) -> ndarray:
 
 def take_along_axis(a: ndarray, indices: ndarray, axis: int) -> ndarray:
     return compute(lambda a, i: np.take_along_axis(a, i % max(1, a.shape[axis]), axis), a, indices)
+
+
+def raw_modules(machine: Any) -> Any:
+    """CuPy's RawModule, whose kernels a `machine` of cuda_machines runs, in either order."""
+
+    class RawModule:
+        def __init__(self, *, code: str, options: tuple[str, ...] = ()) -> None:
+            self.code = code
+
+        def get_function(self, name: str) -> Any:
+            kernel = Kernel(name, self.code)
+
+            def launch(grid: Any, block: Any, args: Any) -> None:
+                counts.launches += 1
+                machine.order = int(shuffle.integers(2))
+                machine.launches.clear()
+                args = tuple(x._a if type(x) is ndarray else x for x in args)
+                machine.launch(Launch(kernel, grid, block, args))
+
+            return launch
+
+    return RawModule
 
 
 def _module() -> ModuleType:

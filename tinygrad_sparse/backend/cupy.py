@@ -17,6 +17,7 @@ from typing import Any
 import cupy
 import numpy as np
 
+from . import launching
 from .adapter import Array, Formula
 from .ids import out_of_range, refuse_other_dtypes
 from .numpy import checked
@@ -165,7 +166,8 @@ def take_rows(table: Array, rows: Array, lead: int = 1) -> Array:
         return table[(rows, *reversed(places))]
     if lead > 1:
         table = table.reshape((math.prod(table.shape[:lead]), *table.shape[lead:]))
-    return xp.take(table, rows, axis=0)
+    taken = launching.take_rows(table, rows)
+    return xp.take(table, rows, axis=0) if taken is None else taken
 
 
 def put_rows(table: Array, rows: Any, values: Array) -> None:
@@ -197,11 +199,15 @@ def scatter_rows(rows: Array, values: Array, size: int) -> Array:
     if wide not in _ADDABLE:
         wide = np.dtype(np.float32 if wide.kind == "f" else np.int64)
     table = xp.zeros((size, *values.shape[1:]), wide)
-    xp.add.at(table, rows, values.astype(wide, copy=False))
-    return table.astype(values.dtype, copy=False)
+    values, dtype = values.astype(wide, copy=False), values.dtype
+    if not launching.add_rows(table, rows, values):
+        xp.add.at(table, rows, values)
+    return table.astype(dtype, copy=False)
 
 
 def scatter_add_rows(table: Array, rows: Array, values: Array) -> Array:
+    if launching.add_rows(table, rows, values):
+        return table
     if table.dtype in _ADDABLE:
         xp.add.at(table, rows, values)
     else:
@@ -262,6 +268,10 @@ def plan_update(
 
     So nobody has to know how many different rows there are, which would be to wait for the device.
     """
+    if places is None and cap is None:
+        write = launching.plan_update(formula, rows, values, table, slots, hyper)
+        if write is not None:
+            return write
     at = rows
     if rows is not ...:
         order, rows, _, run = _runs(rows)
@@ -272,12 +282,12 @@ def plan_update(
         values = cap(values)
     new = update_rows(formula, rows, values, table, slots, hyper, at)
 
-    def write() -> None:
+    def put() -> None:
         put_rows(table, rows, new[0])
         for slot, block in zip(slots, new[1:], strict=True):
             put_rows(slot, at, block)
 
-    return write
+    return put
 
 
 # -- rows at rest --------------------------------------------------------------------------------
@@ -342,15 +352,16 @@ def bag_of(starts: Array, n: int) -> Array:
 def embedding_bag(
     table: Array, rows: Array, starts: Array, weights: Array | None = None, mean: bool = False
 ) -> Array:
-    taken = take_rows(table, rows)
-    numbers = taken.dtype if weights is None else np.result_type(taken.dtype, weights.dtype)
+    numbers = table.dtype if weights is None else np.result_type(table.dtype, weights.dtype)
     dtype = np.result_type(numbers, np.float16) if mean else numbers
     wide = wide_dtype(dtype)
-    each = (-1, *(1,) * (taken.ndim - 1))
-    taken = taken.astype(wide, copy=False)
-    if weights is not None:
-        taken = taken * weights.reshape(each)
-    total = scatter_rows(bag_of(starts, len(rows)), taken, len(starts) - 1)
+    each = (-1, *(1,) * (table.ndim - 1))
+    total = launching.embedding_bag(table, rows, starts, weights)
+    if total is None:
+        taken = take_rows(table, rows).astype(wide, copy=False)
+        if weights is not None:
+            taken = taken * weights.reshape(each)
+        total = scatter_rows(bag_of(starts, len(rows)), taken, len(starts) - 1)
     if mean:
         total /= xp.maximum(starts[1:] - starts[:-1], 1).astype(wide).reshape(each)
     return total.astype(dtype, copy=False)
