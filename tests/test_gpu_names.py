@@ -1,6 +1,6 @@
 """What the stand-in has is what CuPy has: compared with the real package, which needs no GPU.
 
-It weighs 300 MB, so the test extra leaves it out; where it is not installed this says so.
+It weighs 300 MB, so it is in the extra `gpu-test`; where it is not installed this says so.
 """
 
 import inspect
