@@ -37,7 +37,7 @@ from .functions import cupy as cupy
 from .functions import raw_modules
 
 ADAPTER = "tinygrad_sparse.backend.cupy"
-LAUNCHING = "tinygrad_sparse.backend.launching"
+OURS = (ADAPTER, "tinygrad_sparse.backend.launching")  # what imports cupy
 _adapter: list[ModuleType] = []  # imported once: ops remember an adapter's functions by array type
 
 
@@ -58,28 +58,34 @@ def kernels(machine: Any) -> Iterator[None]:
 @contextmanager
 def installed() -> Iterator[ModuleType]:
     """Within, `import cupy` gives the stand-in, and ``device="cuda"`` computes on it."""
-    kept = {name: sys.modules.get(name) for name in ("cupy", ADAPTER, LAUNCHING)}
+    kept = {name: sys.modules.pop(name, None) for name in ("cupy", *OURS)}
     adapters = dict(backend._ADAPTERS)
     sys.modules["cupy"] = cupy
-    if _adapter:
-        sys.modules[ADAPTER], sys.modules[LAUNCHING] = _adapter[0], _adapter[0].launching
-    else:
-        sys.modules.pop(ADAPTER, None)
-        sys.modules.pop(LAUNCHING, None)
+    if not _adapter:
+        for name in OURS:  # the real package's, if that is installed
+            vars(backend).pop(name.rpartition(".")[2], None)
         _adapter.append(import_module(ADAPTER))
+    ours = dict(zip(OURS, (_adapter[0], _adapter[0].launching), strict=True))
+    _put(ours)
     _adapter[0].launching.wanted = False  # see `kernels`
-    backend.cupy = _adapter[0]  # type: ignore[attr-defined]
     try:
         yield cupy
     finally:
         _adapter[0]._unread.clear()
         backend._ADAPTERS.clear()
         backend._ADAPTERS.update(adapters)
-        for name, module in kept.items():
-            sys.modules.pop(name, None)
-            if module is not None:
-                sys.modules[name] = module
-        if kept[ADAPTER] is None:
-            del backend.cupy  # type: ignore[attr-defined]
-        else:
-            backend.cupy = kept[ADAPTER]  # type: ignore[attr-defined]
+        del sys.modules["cupy"]
+        _put(kept)
+
+
+def _put(modules: dict[str, ModuleType | None]) -> None:
+    """Have these modules, or none, under their names, where `import` looks: in two places."""
+    for name, module in modules.items():
+        package, _, own = name.rpartition(".")
+        sys.modules.pop(name, None)
+        if package:
+            vars(sys.modules[package]).pop(own, None)
+        if module is not None:
+            sys.modules[name] = module
+            if package:
+                setattr(sys.modules[package], own, module)
