@@ -275,7 +275,15 @@ def test_the_number_of_threads_changes_nothing(settings, monkeypatch):
     assert vectors[0] == vectors[1] == vectors[2]
 
 
-def test_ctrl_c_asks_once_and_stops_dead_the_second_time():
+@pytest.fixture
+def interruptible():
+    """Ctrl-C raises, also where the tests were started in the background, which ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_ctrl_c_asks_once_and_stops_dead_the_second_time(interruptible):
     with until_interrupted() as wanted:
         assert wanted()
         os.kill(os.getpid(), signal.SIGINT)
