@@ -5,7 +5,7 @@ import pytest
 
 import tinygrad_sparse as ts
 from tinygrad_sparse import optim
-from tinygrad_sparse.errors import DtypeError, TinygradSparseError
+from tinygrad_sparse.errors import ArgumentError, DtypeError, TinygradSparseError
 
 
 @pytest.fixture
@@ -275,3 +275,23 @@ def test_clipped_rows_are_those_that_a_lookup_by_several_axes_addressed():
             else:
                 opt.step(optim.clip_grad_rows(grads, 1.0))
     np.testing.assert_allclose(Q.data, R.data, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "dtype, bound, length",
+    [("f2", 300, 1000), ("f4", 1e20, 1e25), ("f4", 1e-25, 1e-24), ("f8", 1e160, 1e161)],
+)
+@pytest.mark.parametrize("rows", [1, 400])
+def test_rows_are_shortened_where_squares_leave_the_dtype(dtype, bound, length, rows):
+    values = np.zeros((rows, 64), dtype)
+    values[:, 0] = length
+    W = ts.parameter(np.zeros((rows, 64), dtype))
+    grads = ts.GradStore()
+    grads[W] = ts.IndexedSlices(np.arange(rows), values, W.shape)
+    shorter = optim.clip_grad_rows(grads, bound)[W].values
+    np.testing.assert_allclose(shorter[:, 0], bound, rtol=2e-3 if dtype == "f2" else 1e-6)
+    optim.SGD([W], lr=1.0).step(grads, clip_rows=bound)
+    np.testing.assert_allclose(W.data[:, 0], -shorter[:, 0], rtol=1e-6)
+    grads[W] = ts.IndexedSlices([0], np.full((1, 64), np.inf, dtype), W.shape)
+    with pytest.raises(ArgumentError, match="finite norm"):
+        optim.clip_grad_rows(grads, bound)

@@ -268,3 +268,24 @@ def test_normal_rows_are_normal_and_their_own():
     assert not (again == rows).any()
     with pytest.raises(TinygradSparseError, match="std >= 0"):
         ts.normal_rows(float("nan"))
+
+
+@pytest.mark.parametrize("width", [1, 64])
+@pytest.mark.parametrize("dense", [False, True])
+def test_copies_of_rows_that_are_not_there_yet_start_as_they_will(tmp_path, width, dense):
+    """A master copy and an average of a row begin with the row's initial values."""
+
+    def sevens(rows, shape):
+        return np.full((len(rows), *shape), 7.0, np.float32)
+
+    g = ts.IndexedSlices([1], np.ones((1, width), np.float32), (4, width))
+    for name, settings in {"a": {"average": 0.5}, "m": {"master": True}}.items():
+        dtype = np.float16 if settings.get("master") else np.float32
+        W = ts.parameter_file(tmp_path / f"{name}.npy", (4, width), dtype=dtype, init=sevens)
+        opt, grads = optim.SGD([W], lr=0.1, **settings), ts.GradStore()
+        grads[W] = (g.to_dense() if dense else g).astype(dtype)
+        opt.step(grads)
+        wanted = [7, 6.9, 7, 7]
+        if name == "a":
+            np.testing.assert_allclose(opt.averages(W)[:, 0], [7, 6.95, 7, 7], rtol=1e-6)
+        np.testing.assert_allclose(W.numpy()[:, 0], wanted, rtol=1e-3)

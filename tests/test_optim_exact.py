@@ -3,6 +3,7 @@
 import gc
 import threading
 import weakref
+from functools import partial
 
 import numpy as np
 import pytest
@@ -501,3 +502,62 @@ def test_lion_of_the_documentation_is_exact():
         opt.step(store(W, g))
         dense.step(g.to_dense(), lr=0.01, betas=(0.9, 0.99), weight_decay=0.1)
     np.testing.assert_allclose(W.data, dense.p, rtol=1e-10)
+
+
+# -- optimizers that share a table, and rows that wait while nothing moves ----------------------
+
+
+def beside_dense(dtype, steps, *makers):
+    """Rows of a table that several optimizers step in turn, or that is set, by rows and dense."""
+    tables = []
+    for dense in (False, True):
+        W = ts.parameter(np.ones((3, 1), dtype))
+        optimizers = [make([W]) for make in makers]
+        for number, row in steps:
+            if number is None:
+                W.assign(np.full((3, 1), row, dtype))
+                continue
+            g = ts.IndexedSlices([row], np.ones((1, 1), dtype), (3, 1))
+            optimizers[number].step(store(W, g.to_dense() if dense else g))
+        tables.append(W.numpy())
+        averages = [o.averages(W) for o in optimizers if o.groups[0]["average"]]
+        tables[-1] = np.concatenate([tables[-1], *averages])
+    return tables
+
+
+def warming_up(calls):
+    return 0.0 if calls < 3 else 1.0
+
+
+MOMENTUM = partial(optim.SGD, lr=1.0, momentum=0.9)
+WARMING = partial(optim.SGD, lr=warming_up, momentum=0.9)
+
+
+@pytest.mark.parametrize("dtype, steps, makers", [
+    ("f2", [(0, 0), (0, 1), (0, 1), (1, 1), (1, 0)],
+     [MOMENTUM, partial(optim.SGD, lr=0.1, master=True)]),
+    ("f8", [(0, 0), (0, 1), (0, 1), (1, 1)], [MOMENTUM, partial(optim.SGD, lr=0.1, average=0.5)]),
+    ("f2", [(0, 0), (0, 1), (None, 8), (0, 0)], [partial(WARMING, master=True)]),
+    ("f8", [(0, 0), (0, 1), (None, 9), (0, 2)], [partial(WARMING, weight_decay=0.5)]),
+    ("f8", [(0, 0), (0, 1), (1, 0), (0, 2)],
+     [partial(WARMING, weight_decay=0.5), partial(optim.SGD, lr=1.0)]),
+], ids=["master", "average", "set, master", "set, decay", "moved by another"])  # fmt: skip
+def test_who_copies_rows_or_sets_them_finds_them_up_to_date(dtype, steps, makers):
+    rows, dense = beside_dense(dtype, steps, *makers)
+    np.testing.assert_allclose(rows, dense, rtol=2e-3 if dtype == "f2" else 1e-12)
+
+
+@pytest.mark.parametrize("name", ["AdamW", "NAdam"])
+@pytest.mark.parametrize("decay", [0.99, 1.0, 1.5, 1.9])
+def test_decay_that_turns_the_sign(name, decay):
+    """lr · weight_decay above 1: what a row missed is no mean any more, and is replayed."""
+    rng = np.random.default_rng(0)
+    start = rng.normal(size=(6, 5))
+    settings = {"lr": 1.0, "eps": 1e-3, "weight_decay": decay}
+    tables = [ts.parameter(start), ts.parameter(start)]
+    optimizers = [getattr(optim, name)([W], **settings) for W in tables]
+    for _ in range(40):
+        g = ts.IndexedSlices(rng.integers(0, 6, 1), rng.normal(size=(1, 5)) * 1e-3, (6, 5))
+        for W, opt, one in zip(tables, optimizers, (g, g.to_dense()), strict=True):
+            opt.step(store(W, one))
+    np.testing.assert_allclose(tables[0].data, tables[1].data, rtol=1e-9, atol=1e-12)

@@ -264,15 +264,17 @@ def _scales(runs: Runs, values: np.ndarray, max_norm: float) -> np.ndarray | Non
 
     None for lengths whose squares are not in range.
     """
+    limit = reference.square_of(max_norm, values.dtype)
+    if limit is None:
+        return None
     unique, order, starts = runs
     flat, squares = _table(values), np.empty(len(unique), values.dtype)
     kernel = _kernel("run_squares", values.dtype, "products")
     assert kernel is not None
     threads.split(kernel, (flat, order, starts, squares), len(unique), flat.nbytes)
-    limit = values.dtype.type(max_norm) ** 2
     if (squares <= limit).all():
         return squares[:0]
-    if not (np.finfo(values.dtype).tiny < limit and squares.max() < np.inf):
+    if not squares.max() < np.inf:
         return None
     return max_norm / np.sqrt(np.maximum(squares, limit))
 

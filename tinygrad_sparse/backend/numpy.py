@@ -98,15 +98,24 @@ def max_from(x: np.ndarray, axis: tuple[int, ...], start: float) -> np.ndarray:
     return np.max(x, axis=axis, keepdims=True, initial=start)
 
 
+def square_of(length: float, dtype: np.dtype) -> Any:
+    """length² in this dtype; None if it is too large or too small for it."""
+    limits = np.finfo(dtype)
+    low, high = math.sqrt(limits.tiny), math.sqrt(limits.max)
+    return dtype.type(length) ** 2 if 2 * low < length < high / 2 else None
+
+
 def shortened(
     x: np.ndarray, max_norm: float, error: Callable[[float], Exception]
 ) -> np.ndarray | None:
+    limit = square_of(max_norm, x.dtype)
+    if limit is None:
+        return None
     with np.errstate(over="ignore"):
         squares = np.vecdot(x, x)
-    limit = x.dtype.type(max_norm) ** 2
     if (squares <= limit).all():
         return x
-    if not (np.finfo(x.dtype).tiny < limit and squares.max() < np.inf):
+    if not squares.max() < np.inf:
         return None
     factors = max_norm / np.sqrt(np.maximum(squares, limit))
     return x * factors[:, None].astype(x.dtype, copy=False)

@@ -28,7 +28,10 @@ def _checked(op: str, bound: Any) -> float:
         raise DtypeError(explain(op, "a number for the bound", repr(bound)))
     if not number > 0:
         raise ArgumentError(explain(op, "a bound > 0", repr(bound)))
-    return float(number)
+    try:
+        return float(number)
+    except OverflowError:  # an int that no float is as large as
+        return math.inf
 
 
 def _check_finite(op: str, norm: float) -> None:

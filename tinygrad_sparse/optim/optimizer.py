@@ -34,7 +34,7 @@ from .settings import (
 )
 from .slots import names_of
 from .state import State
-from .step import commit, let_none_rest, plan_step, refuse_nonfinite
+from .step import commit, let_none_rest, plan_step, refuse_nonfinite, settle_others
 
 # What people who come from other libraries reach for on an optimizer, and what to write here.
 OWN_HABITS = {
@@ -215,8 +215,11 @@ class Optimizer:
         if state is not None and state.settings is settings and state.array is array:
             return state
         rule = self._choose(settings)
+        below = None
+        if settings["averaged"] or settings["master"]:  # which are copies of p
+            below = settle_others(p, state)
         if state is None:
-            state = State(rule, array, settings, sparse)
+            state = State(rule, array, settings, sparse, below)
             state.version = p._version
             self._arrays.add(id(array))
             return state
@@ -302,8 +305,8 @@ class Optimizer:
             raise TapeError(explain("averages", "a parameter of this optimizer", p.name))
         with moving_rows:
             self.flush()
-            state = self._states.get(p.id)
-            return adapter_of(p._data).copy(p._data if state is None else state.average())
+            state, values = self._states.get(p.id), p._data  # reading settles what others left
+            return adapter_of(values).copy(values if state is None else state.average())
 
     @contextmanager
     def averaged(self) -> Iterator[None]:

@@ -208,6 +208,7 @@ class _Quotient:
     decays M of the momentum and N of the denominator; then the least ηᵢ; then S₀ ... S_K,
     Sₖ = Σ ωᵢ ηᵢᵏ, in which ωᵢ and ηᵢ are the scalars of p -= Σ ωᵢ m/(√v + ηᵢ). With an average:
     what it keeps of itself, what it takes of p, and sums as above for what it takes of the path.
+    Last, whether p ever changed its sign: then so do the ωᵢ, and η̄ is no mean of the ηᵢ.
     """
 
     kept = 6
@@ -226,7 +227,7 @@ class _Quotient:
         self.sums = slice(self.low + 1, self.low + self.order + 2)
         self.own = self.sums.stop  # rows of an average: its own part, p's, and its sums
         self.path = slice(self.own + 2, self.own + self.order + 3)
-        self.width = self.path.stop if average else self.own
+        self.width = (self.path.stop if average else self.own) + 1
         self.powers = np.arange(self.order + 1)
         self.noise = 2.0 ** self.powers[2:, None] * 1e-15
 
@@ -252,7 +253,7 @@ class _Quotient:
         if self.average:
             part = 1.0 - average
             carry = np.concatenate([carry, [average, part * factors[0]], part * sums])
-        return carry, kept
+        return np.append(carry, factors[0] < 0), kept
 
     def chain(self, first: np.ndarray, then: np.ndarray) -> np.ndarray:
         low = self.low
@@ -260,6 +261,7 @@ class _Quotient:
             carry = first * then
             R, Q = first[low - 2], first[low - 1]
             np.fmin(first[low], Q * then[low], out=carry[low])
+            np.maximum(first[-1], then[-1], out=carry[-1])
             scale = np.empty((self.order + 1, first.shape[1]))
             scale[0] = R
             scale[1:] = np.where(R > 1e-200, Q, 0.0)  # Q may overflow once R is nothing
@@ -282,15 +284,17 @@ class _Quotient:
         """D and the slots' decays; the least v for each formula; the spectrum of the path; for an
         average its own part, p's, and its spectrum.
         """
-        spectrum, least = self._spectrum(carry[self.sums], carry[self.low])
+        spectrum, least = self._spectrum(carry[self.sums], carry[self.low], carry[-1])
         parts = [carry[: self.low - 2], least, spectrum]
         if self.average:
-            spectrum, other = self._spectrum(carry[self.path], carry[self.low])
+            spectrum, other = self._spectrum(carry[self.path], carry[self.low], carry[-1])
             np.maximum(least, other, out=parts[1])
             parts += [carry[self.own : self.own + 2], spectrum]
         return np.concatenate(parts)
 
-    def _spectrum(self, sums: np.ndarray, lowest: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _spectrum(
+        self, sums: np.ndarray, lowest: np.ndarray, turned: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Σω, the mean η̄ of η, and the central moments of η/η̄ down to the second; and the least v
         for which two terms of the series are enough, and for which all are.
         """
@@ -316,6 +320,7 @@ class _Quotient:
             spectrum = np.concatenate([[sums[0], centre], moments[-2::-1]])
             # A column that the dtype cannot hold is sure of nothing, but that 0 stays 0.
             lost = ~(np.abs(spectrum) <= self.most).all(axis=0) | np.isnan(least).any(axis=0)
+            lost |= turned > 0
             spectrum[:, lost], least[:, lost] = 0.0, np.inf
             np.maximum(spectrum[1], self.tiny, out=spectrum[1])
         return spectrum, least

@@ -90,8 +90,13 @@ class Slots:
         more[: len(a)] = a
         return more
 
+    def settle_below(self, rows: Any) -> None:
+        """Have rows of p that are about to be read here up to date: `State` knows by whom."""
+
     def _fill(self, places: Any, rows: Any) -> None:
-        """What new rows start with, where that is not zero."""
+        """What new rows start with, where that is not zero; some ids are those of settled rows."""
+        if type(rows) is slice and set(self.names) & set(FROM_P):
+            self.settle_below(...)
         for name, slot in zip(self.names, self.slots, strict=True):
             if name in FROM_P:
                 slot[places] = self.flat[rows]

@@ -34,14 +34,29 @@ class State(Slots):
 
     lasting = False
 
-    def __init__(self, rule: Rule, array: Array, settings: dict[str, Any], sparse: bool) -> None:
+    def __init__(
+        self,
+        rule: Rule,
+        array: Array,
+        settings: dict[str, Any],
+        sparse: bool,
+        below: Pending | None = None,
+    ) -> None:
+        self.below = below  # who settles rows before they are looked at here
         super().__init__(rule, array, settings, sparse)
         self.history: History | None = None
-        self.below: Pending | None = None  # who settles rows before they are looked at here
         self.exact = False
         self.moving = False  # whether resting moves p, so that a read must settle
         self.drift = 0
         self.base = 0  # the last step of rows without a stamp
+
+    @property
+    def leaves(self) -> bool:
+        """Whether somebody who reads or sets p has to wait for its rows at rest.
+
+        They move, or what is kept for them follows from p as it is until then.
+        """
+        return self.moving or self.drift == 2 or "master" in self.names
 
     def remember(self, exact: bool) -> None:
         """From now on rows may rest: each gets a stamp. If not `exact`, only averages move then."""
@@ -208,7 +223,7 @@ class State(Slots):
     def under(self, rule: Rule, settings: dict[str, Any]) -> State:
         """The same state for another rule, once nothing is pending; slots go by their names."""
         self.grow_full()
-        new = State(rule, self.array, settings, sparse=False)
+        new = State(rule, self.array, settings, False, self.below)
         if not rule.per_row:
             new.refine(self.lead)
         new.slots = [

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -17,6 +17,9 @@ from tinygrad_sparse.tensor import Tensor, before_change, pending_of, unwrap, wa
 
 from .clip import RowCap
 from .state import State, refuse_rows
+
+if TYPE_CHECKING:
+    from tinygrad_sparse.tensor import Pending
 
 
 class Update(NamedTuple):
@@ -132,6 +135,11 @@ def let_none_rest(p: Tensor, state: State) -> None:
         state.forget()
 
 
+def settle_others(p: Tensor, state: State | None) -> Pending | None:
+    """Rows that other optimizers left behind are up to date; who may have rows to settle still."""
+    return state.below if state is not None and pending_of(p) is state else p._lasting()
+
+
 def _tell_others(p: Tensor, state: State, rows: Any) -> None:
     """Rows that other optimizers left behind, or average, take the steps they missed first."""
     if rows is not ... and state.lead > 1:
@@ -143,7 +151,7 @@ def _tell_others(p: Tensor, state: State, rows: Any) -> None:
         if rows is ...:
             p._data  # noqa: B018  reading settles
         else:
-            if state.moving:
+            if state.leaves:
                 other = p._lasting()
             if other is not None:
                 other.settle(rows)
@@ -199,7 +207,7 @@ def commit(update: Update) -> None:
         assert state.history is not None and state.stamps is not None
         state.history.push(*update.carry)
         state.stamps[update.places] = state.steps
-        if state.moving:
+        if state.leaves:
             p._leave(state)
         if state.averaged:
             watch(p, state)
