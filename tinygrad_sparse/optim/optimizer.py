@@ -22,6 +22,7 @@ from tinygrad_sparse.tensor import HABITS, Tensor, moving_rows, pending_of, unwa
 from .clip import RowCap
 from .rule import Rule
 from .saving import STATES, checked_groups, loaded_state, saved_groups, saved_states
+from .schedules import Stateful
 from .settings import (
     COMMON,
     RANGES,
@@ -43,7 +44,7 @@ OWN_HABITS = {
     "learning_rate": "write opt.lr",
     "state": "write opt.state_dict()",
     "defaults": "write opt.groups[0]",
-    "get_last_lr": "write opt.lr",
+    "get_last_lr": "write opt.lr, or opt.lr(opt.calls) if it is a schedule",
     "minimize": "write opt.step(tape.backward(loss))",
     "apply_gradients": "write opt.step(grads)",
     "update": "write opt.step(grads)",
@@ -343,7 +344,7 @@ class Optimizer:
 
         Brings all rows up to date first, so that parameters saved before or after agree with it.
         Where `rows` has ids, the slots hold those rows only. Schedules are saved as `calls`, the
-        number of steps they have seen.
+        number of steps they have seen, and by their state if they have one, as a Plateau has.
         """
         with moving_rows:
             self.flush()
@@ -380,7 +381,12 @@ class Optimizer:
         with moving_rows:
             self.flush()  # what the old state still owes
             for group, new in zip(self.groups, groups, strict=True):
-                group.update({k: v for k, v in new.group.items() if k != "params"})
+                for key, value in new.group.items():
+                    own = group[key]
+                    if isinstance(own, Stateful):  # whoever updates it holds this very object
+                        own.load_state_dict(value.state_dict())
+                    elif key != "params":
+                        group[key] = value
             self._states, self.calls = states, calls
             for id, loaded in states.items():
                 loaded.version = self._home[id][0]._version
