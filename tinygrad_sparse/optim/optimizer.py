@@ -28,6 +28,7 @@ from .settings import (
     RANGES,
     Range,
     Settings,
+    check_given,
     check_names,
     checked,
     names_known,
@@ -153,6 +154,7 @@ class Optimizer:
         known = names_known(own, first, alone)
         if known is not None:
             check_names(type(self).__name__, self._defaults, known)
+        check_given(type(self).__name__, self._defaults, first)
 
     @property
     def lr(self) -> Any:

@@ -135,6 +135,15 @@ def check_names(name: str, given: Iterable[str], known: Iterable[str]) -> None:
             raise ArgumentError(explain(name, f"settings among {known}", repr(key), hint))
 
 
+def check_given(name: str, given: Mapping[str, Any], rule: Rule) -> None:
+    """Raises unless all the settings that a rule asks for are there."""
+    asked = set(rule.start.values())
+    if rule.prepare is None:  # which may make others
+        asked |= set(rule.names)
+    if missing := sorted(asked - set(given) - {"step"}):
+        raise ArgumentError(explain(name, f"the settings {missing}", f"{sorted(given)}"))
+
+
 def translated(name: str, entry: Mapping[str, Any]) -> dict[str, Any]:
     """Settings under the names that formulas use: `betas` is a pair to users, two to formulas."""
     entry = dict(entry)
