@@ -7,7 +7,7 @@ import pytest
 import reference_optim as reference
 
 import tinygrad_sparse as ts
-from tinygrad_sparse import errors, optim
+from tinygrad_sparse import errors, optim, testing
 from tinygrad_sparse.optim import rules
 
 
@@ -83,6 +83,11 @@ def test_the_table_has_every_optimizer_and_every_rule():
     assert {row.rule for row in TABLE} == declared
     for row in TABLE:
         assert row.make(ts.parameter(np.ones(2))).rule is getattr(rules, row.rule), row
+
+
+@every_row
+def test_the_public_laws_hold(row):
+    testing.check_rule(getattr(optim, row.name), **row.settings)
 
 
 @every_row
