@@ -100,9 +100,15 @@ class RMSprop(Optimizer):
         momentum: float = 0.0, centered: bool = False, **common: Any,
     ) -> None:  # fmt: skip
         super().__init__(
-            lambda s: rules.rmsprop_momentum if s["momentum"] or s["centered"] else rules.rmsprop,
-            params, lr=lr, alpha=alpha, eps=eps, momentum=momentum, centered=centered, **common,
+            _rmsprop, params, lr=lr, alpha=alpha, eps=eps, momentum=momentum, centered=centered,
+            **common,
         )  # fmt: skip
+
+
+def _rmsprop(settings: dict[str, Any]) -> Rule:
+    if settings["centered"]:
+        return rules.rmsprop_centered_momentum if settings["momentum"] else rules.rmsprop_centered
+    return rules.rmsprop_momentum if settings["momentum"] else rules.rmsprop
 
 
 class Adadelta(Optimizer):

@@ -95,20 +95,37 @@ def rmsprop(
     return p - lr * g / (np.sqrt(square_mean) + eps), square_mean
 
 
-@rule(slots=("square_mean", "mean", "velocity"), rest=linear, squares=("square_mean",))
+@rule(slots=("square_mean", "velocity"), rest=linear, squares=("square_mean",))
 def rmsprop_momentum(
-    p: Any, g: Any, square_mean: Any, mean: Any, velocity: Any, *, lr: float, alpha: float,
-    eps: float, momentum: float, centered: bool,
+    p: Any, g: Any, square_mean: Any, velocity: Any, *, lr: float, alpha: float, eps: float,
+    momentum: float,
 ) -> tuple[Any, ...]:  # fmt: skip
-    """b = μb + g / (√v + ε);  p -= lr · b;  centered: v less the square of the mean of g.
-
-    Graves, 2013.
-    """
+    """v as in RMSprop;  b = μb + g / (√v + ε);  p -= lr · b.   Graves, 2013."""
     square_mean = alpha * square_mean + (1.0 - alpha) * (g * g)
-    variance = square_mean
-    if centered:
-        mean = alpha * mean + (1.0 - alpha) * g
-        variance = np.maximum(square_mean - mean * mean, 0.0)
+    velocity = momentum * velocity + g / (np.sqrt(square_mean) + eps)
+    return p - lr * velocity, square_mean, velocity
+
+
+@rule(slots=("square_mean", "mean"), rest=linear, squares=("square_mean",))
+def rmsprop_centered(
+    p: Any, g: Any, square_mean: Any, mean: Any, *, lr: float, alpha: float, eps: float
+) -> tuple[Any, ...]:
+    """m = αm + (1-α)g, v as in RMSprop;  p -= lr · g / (√(v - m²) + ε).   Graves, 2013."""
+    square_mean = alpha * square_mean + (1.0 - alpha) * (g * g)
+    mean = alpha * mean + (1.0 - alpha) * g
+    variance = np.maximum(square_mean - mean * mean, 0.0)
+    return p - lr * g / (np.sqrt(variance) + eps), square_mean, mean
+
+
+@rule(slots=("square_mean", "mean", "velocity"), rest=linear, squares=("square_mean",))
+def rmsprop_centered_momentum(
+    p: Any, g: Any, square_mean: Any, mean: Any, velocity: Any, *, lr: float, alpha: float,
+    eps: float, momentum: float,
+) -> tuple[Any, ...]:  # fmt: skip
+    """b = μb + g / (√(v - m²) + ε);  p -= lr · b, m and v as above.   Graves, 2013."""
+    square_mean = alpha * square_mean + (1.0 - alpha) * (g * g)
+    mean = alpha * mean + (1.0 - alpha) * g
+    variance = np.maximum(square_mean - mean * mean, 0.0)
     velocity = momentum * velocity + g / (np.sqrt(variance) + eps)
     return p - lr * velocity, square_mean, mean, velocity
 
