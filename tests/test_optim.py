@@ -1,4 +1,4 @@
-"""Optimizers: every law on every rule, and each formula's values by hand."""
+"""Optimizers: values by hand, groups, state and errors. The laws are in test_optim_rules.py."""
 
 import copy
 import re

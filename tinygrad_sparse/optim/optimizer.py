@@ -86,6 +86,16 @@ class Optimizer:
 
     ``average=0.999`` also keeps an exponential moving average of the parameters, 0.999a + 0.001p
     after each step; of all rows, at the cost of the touched ones: see `averages`.
+
+    >>> import numpy as np, tinygrad_sparse as ts
+    >>> W, b = ts.parameter(np.ones((4, 1))), ts.parameter(np.zeros(1))
+    >>> groups = [{"params": [W], "sparse": "lazy"}, {"params": [b], "lr": 0.01}]
+    >>> opt = ts.optim.Adam(groups, lr=0.1)
+    >>> with ts.Tape() as tape:
+    ...     loss = (W[[1, 3]] * 2.0 + b).sum()
+    >>> opt.step(tape.backward(loss))
+    >>> W.data.ravel(), b.data
+    (array([1. , 0.9, 1. , 0.9]), array([-0.01]))
     """
 
     ranges: ClassVar[Mapping[str, Range]] = RANGES

@@ -24,7 +24,7 @@ def sgd(p: Any, g: Any, *, lr: float) -> tuple[Any, ...]:
 
 @rule(rest=linear)
 def sgd_decay(p: Any, g: Any, *, lr: float, weight_decay: float) -> tuple[Any, ...]:
-    """p -= lr · (g + λp)."""
+    """p -= lr · (g + λp): ridge regression's decay.   Krogh & Hertz, 1992."""
     return (p - lr * (g + weight_decay * p),)
 
 
@@ -50,7 +50,7 @@ def momentum(
 
 @rule(slots=("square_sum",), still=True, start={"square_sum": "initial"}, squares=("square_sum",))
 def adagrad(
-    p: Any, g: Any, square_sum: Any, *, lr: float, eps: float, lr_decay: float = 0.0, step: int = 1
+    p: Any, g: Any, square_sum: Any, *, lr: float, eps: float, lr_decay: float, step: int
 ) -> tuple[Any, ...]:
     """h += g²;  p -= lr · g / (√h + ε).   Duchi, Hazan & Singer, 2011.
 
@@ -65,7 +65,7 @@ def adagrad_decay(
     p: Any, g: Any, square_sum: Any, *, lr: float, eps: float, lr_decay: float,
     weight_decay: float, step: int,
 ) -> tuple[Any, ...]:  # fmt: skip
-    """Adagrad on g + λp."""
+    """Adagrad on g + λp, as PyTorch's `Adagrad(weight_decay=λ)`."""
     g = g + weight_decay * p
     square_sum = square_sum + g * g
     return p - lr / (1.0 + (step - 1) * lr_decay) * g / (np.sqrt(square_sum) + eps), square_sum
@@ -197,7 +197,7 @@ def adam_l2(
     p: Any, g: Any, m: Any, v: Any, *, lr: float, beta1: float, beta2: float, eps: float,
     weight_decay: float, step: int,
 ) -> tuple[Any, ...]:  # fmt: skip
-    """Adam on g + λp.
+    """Adam on g + λp, the coupled decay that Loshchilov & Hutter, 2019, set AdamW against.
 
     The decay goes through the quotient, so a row at rest follows no closed form.
     """
@@ -227,7 +227,7 @@ def amsgrad_l2(
     p: Any, g: Any, m: Any, v: Any, v_max: Any, *, lr: float, beta1: float, beta2: float,
     eps: float, weight_decay: float, step: int,
 ) -> tuple[Any, ...]:  # fmt: skip
-    """AMSGrad on g + λp."""
+    """AMSGrad on g + λp, as PyTorch's `Adam(weight_decay=λ, amsgrad=True)`."""
     g = g + weight_decay * p
     m = beta1 * m + (1.0 - beta1) * g
     v = beta2 * v + (1.0 - beta2) * (g * g)

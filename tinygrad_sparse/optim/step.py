@@ -17,6 +17,7 @@ from tinygrad_sparse.tensor import Tensor, before_change, pending_of, unwrap, wa
 
 from .clip import RowCap
 from .proof import prove
+from .settings import check_count
 from .state import State, refuse_rows
 
 
@@ -44,9 +45,7 @@ def plan_step(
     exact = settings["sparse"] == "exact" and not rule.still
     if exact and sparse and rule.rest is None:
         raise refuse_rows(name, rule, p)
-    if settings["count"] == "row" and rule.prepare is not None:
-        hint = f"{rule.formula.__name__} keeps numbers of the whole parameter's steps"
-        raise SparsityError(explain(name, "count='all'", "'row'", hint))
+    check_count(name, rule, settings["count"])
     if sparse and not state.proven and settings["sparse"] == "exact":
         prove(name, rule, settings)
         state.proven = True
