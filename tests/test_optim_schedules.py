@@ -19,6 +19,38 @@ def store(p, g):
     return grads
 
 
+def test_schedules():
+    assert [optim.constant(0.3)(t) for t in (1, 99)] == [0.3, 0.3]
+    np.testing.assert_allclose(
+        [optim.exponential(1.0, 0.5)(t) for t in (1, 2, 4)], [1.0, 0.5, 0.125]
+    )
+    lr = optim.one_cycle(1.0, 100)
+    values = [lr(t) for t in range(1, 101)]
+    assert (
+        values[0] == pytest.approx(0.04) and max(values) == 1.0 == values[30] and values[-1] < 1e-3
+    )
+    assert all(np.diff(values[:31]) > 0) and all(np.diff(values[30:]) < 0)
+
+
+def test_plateau_waits_cuts_and_is_saved():
+    lr = optim.Plateau(1.0, factor=0.5, patience=2, least=0.2)
+    opt = optim.SGD([ts.parameter(np.ones(1))], lr=lr)
+    for loss in (5.0, 4.0, 4.0, 4.0):
+        lr.update(loss)
+    assert lr(1) == 1.0
+    other = optim.Plateau(1.0, factor=0.5, patience=2, least=0.2)
+    other.load_state_dict(lr.state_dict())
+    for one in (lr, other):
+        one.update(4.0)
+        assert one(1) == 0.5
+        for _ in range(20):
+            one.update(4.0)
+        assert one(1) == 0.2
+    p = opt.groups[0]["params"][0]
+    opt.step(store(p, np.ones(1)))
+    np.testing.assert_allclose(p.data, 0.8)
+
+
 def test_one_cycle_ends_where_it_says():
     lr = optim.one_cycle(1.0, 10, rise=0.5, start=0.1, end=0.01)
     assert [lr(t) for t in (1, 6)] == [pytest.approx(0.1), 1.0]
