@@ -58,7 +58,9 @@ class RMSprop(Reference):
         if centered:
             a = self.kept["a"] = alpha * self.get("a") + (1 - alpha) * g
             v = np.where(v - a**2 > 0, v - a**2, 0)
-        b = self.kept["b"] = momentum * self.get("b") + g / (v**0.5 + eps)
+        b = g / (v**0.5 + eps)
+        if momentum:
+            b = self.kept["b"] = momentum * self.get("b") + b
         self.p = self.p - lr * b
 
 

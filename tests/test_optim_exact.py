@@ -11,7 +11,7 @@ import reference_optim as reference
 
 import tinygrad_sparse as ts
 from tinygrad_sparse import errors, optim
-from tinygrad_sparse.optim import history, rest, slots, state
+from tinygrad_sparse.optim import history, slots, state
 
 
 def store(p, g):
@@ -303,7 +303,7 @@ def test_a_long_history_starts_anew_and_stays_small(monkeypatch):
 
 def test_history_answers_for_every_step_and_any_number_of_rows():
     """Composed block by block it is what composing step by step gives."""
-    adam = rest.quotient("m", "v", optim.rules._adam_terms)(optim.rules.adam, np.dtype(np.float64))
+    adam = optim.rules.adam.rest(optim.rules.adam, np.dtype(np.float64))
     log = history.History(adam, 5)
     carries = []
     for step in range(6, 6 + 3 * history.BLOCK + 7):
@@ -401,40 +401,6 @@ def test_a_setting_may_be_a_schedule():
     again.step(store(W, one_row(1, 4)))
     dense.step(one_row(1, 4).to_dense(), lr=lr(12), momentum=momentum(12))
     np.testing.assert_allclose(W.data, dense.p, rtol=1e-12)
-
-
-def test_schedules():
-    assert [optim.constant(0.3)(t) for t in (1, 99)] == [0.3, 0.3]
-    np.testing.assert_allclose(
-        [optim.exponential(1.0, 0.5)(t) for t in (1, 2, 4)], [1.0, 0.5, 0.125]
-    )
-    lr = optim.one_cycle(1.0, 100)
-    values = [lr(t) for t in range(1, 101)]
-    assert (
-        values[0] == pytest.approx(0.04) and max(values) == 1.0 == values[30] and values[-1] < 1e-3
-    )
-    assert all(np.diff(values[:31]) > 0) and all(np.diff(values[30:]) < 0)
-    with pytest.raises(errors.TinygradSparseError, match="cosine: expected steps > 0"):
-        optim.cosine(1.0, 0)
-
-
-def test_plateau_waits_cuts_and_is_saved():
-    lr = optim.Plateau(1.0, factor=0.5, patience=2, least=0.2)
-    opt = optim.SGD([ts.parameter(np.ones(1))], lr=lr)
-    for loss in (5.0, 4.0, 4.0, 4.0):
-        lr.update(loss)
-    assert lr(1) == 1.0
-    other = optim.Plateau(1.0, factor=0.5, patience=2, least=0.2)
-    other.load_state_dict(lr.state_dict())
-    for one in (lr, other):
-        one.update(4.0)
-        assert one(1) == 0.5
-        for _ in range(20):
-            one.update(4.0)
-        assert one(1) == 0.2
-    p = opt.groups[0]["params"][0]
-    opt.step(store(p, np.ones(1)))
-    np.testing.assert_allclose(p.data, 0.8)
 
 
 # -- averages ------------------------------------------------------------------------------------

@@ -73,7 +73,16 @@ def clip_grad_norm(grads: GradStore, max_norm: float, ord: float = 2) -> GradSto
 
 
 def clip_grad_value(grads: GradStore, max_value: float) -> GradStore:
-    """Every element of every gradient kept within ±max_value, repeated rows summed first."""
+    """Every element of every gradient kept within ±max_value, repeated rows summed first.
+
+    >>> import numpy as np, tinygrad_sparse as ts
+    >>> W = ts.parameter(np.ones((5, 2)))
+    >>> with ts.Tape() as tape:
+    ...     loss = (W[[1, 1, 2]] * [-3.0, 0.5]).sum()
+    >>> clip_grad_value(tape.backward(loss), 2.0)[W].values
+    array([[-2. ,  1. ],
+           [-2. ,  0.5]])
+    """
     max_value = _checked("clip_grad_value", max_value)
 
     def clip(values: Gradient) -> Gradient:
@@ -89,6 +98,14 @@ def clip_grad_rows(grads: GradStore, max_norm: float) -> GradStore:
     ``lead=n``, what the first n do. In a large batch the gradients of a frequent row add up, and
     its step with them, while the others' do not: this bounds the one without slowing the rest.
     Raises ArgumentError for a row of which the norm is not finite; on a GPU later, as for ids.
+
+    >>> import numpy as np, tinygrad_sparse as ts
+    >>> W = ts.parameter(np.ones((5, 2)))
+    >>> with ts.Tape() as tape:
+    ...     loss = (W[[1, 1, 1, 2]] * [3.0, 4.0]).sum()
+    >>> clip_grad_rows(tape.backward(loss), 5.0)[W].values
+    array([[3., 4.],
+           [3., 4.]])
     """
     return grads.map(RowCap(max_norm).of)
 

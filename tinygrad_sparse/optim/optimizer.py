@@ -22,11 +22,13 @@ from tinygrad_sparse.tensor import HABITS, Tensor, moving_rows, pending_of, unwa
 from .clip import RowCap
 from .rule import Rule
 from .saving import STATES, checked_groups, loaded_state, saved_groups, saved_states
+from .schedules import Stateful
 from .settings import (
     COMMON,
     RANGES,
     Range,
     Settings,
+    check_given,
     check_names,
     checked,
     names_known,
@@ -43,7 +45,7 @@ OWN_HABITS = {
     "learning_rate": "write opt.lr",
     "state": "write opt.state_dict()",
     "defaults": "write opt.groups[0]",
-    "get_last_lr": "write opt.lr",
+    "get_last_lr": "write opt.lr, or opt.lr(opt.calls) if it is a schedule",
     "minimize": "write opt.step(tape.backward(loss))",
     "apply_gradients": "write opt.step(grads)",
     "update": "write opt.step(grads)",
@@ -84,6 +86,16 @@ class Optimizer:
 
     ``average=0.999`` also keeps an exponential moving average of the parameters, 0.999a + 0.001p
     after each step; of all rows, at the cost of the touched ones: see `averages`.
+
+    >>> import numpy as np, tinygrad_sparse as ts
+    >>> W, b = ts.parameter(np.ones((4, 1))), ts.parameter(np.zeros(1))
+    >>> groups = [{"params": [W], "sparse": "lazy"}, {"params": [b], "lr": 0.01}]
+    >>> opt = ts.optim.Adam(groups, lr=0.1)
+    >>> with ts.Tape() as tape:
+    ...     loss = (W[[1, 3]] * 2.0 + b).sum()
+    >>> opt.step(tape.backward(loss))
+    >>> W.data.ravel(), b.data
+    (array([1. , 0.9, 1. , 0.9]), array([-0.01]))
     """
 
     ranges: ClassVar[Mapping[str, Range]] = RANGES
@@ -152,6 +164,7 @@ class Optimizer:
         known = names_known(own, first, alone)
         if known is not None:
             check_names(type(self).__name__, self._defaults, known)
+        check_given(type(self).__name__, self._defaults, first)
 
     @property
     def lr(self) -> Any:
@@ -346,7 +359,7 @@ class Optimizer:
 
         Brings all rows up to date first, so that parameters saved before or after agree with it.
         Where `rows` has ids, the slots hold those rows only. Schedules are saved as `calls`, the
-        number of steps they have seen.
+        number of steps they have seen, and by their state if they have one, as a Plateau has.
         """
         with moving_rows:
             self.flush()
@@ -383,7 +396,12 @@ class Optimizer:
         with moving_rows:
             self.flush()  # what the old state still owes
             for group, new in zip(self.groups, groups, strict=True):
-                group.update({k: v for k, v in new.group.items() if k != "params"})
+                for key, value in new.group.items():
+                    own = group[key]
+                    if isinstance(own, Stateful):  # whoever updates it holds this very object
+                        own.load_state_dict(value.state_dict())
+                    elif key != "params":
+                        group[key] = value
             self._states, self.calls = states, calls
             for id, loaded in states.items():
                 loaded.version = self._home[id][0]._version

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
-from tinygrad_sparse.errors import SparsityError, explain
-
 from . import rules
 from .optimizer import Optimizer
 from .rule import Rule
@@ -50,10 +48,20 @@ def _sgd(settings: dict[str, Any]) -> Rule:
 
 
 class Adagrad(Optimizer):
-    """Steps scaled by the root of the sum of squared gradients (Duchi, Hazan & Singer, 2011).
+    """h += g²;  p -= lr · g / (√h + eps): Duchi, Hazan & Singer, 2011.
 
-    The sum starts at `initial`; `lr_decay` η makes the rate lr / (1 + (t-1)η). With `weight_decay`,
-    which adds λp to g, rows at rest have no closed form: use ``sparse="lazy"`` then.
+    h starts at `initial`; `lr_decay` η makes the rate lr / (1 + (t-1)η) at step t. With
+    `weight_decay` λ, which adds λp to g, rows at rest have no closed form: use ``sparse="lazy"``.
+
+    >>> import numpy as np, tinygrad_sparse as ts
+    >>> W = ts.parameter(np.ones((3, 1)))
+    >>> opt = Adagrad([W], lr=0.1)
+    >>> for ids in ([0, 1], [1]):
+    ...     with ts.Tape() as tape:
+    ...         loss = W[ids].sum()
+    ...     opt.step(tape.backward(loss))
+    >>> W.data.ravel().round(3)
+    array([0.9  , 0.829, 1.   ])
     """
 
     def __init__(
@@ -90,9 +98,20 @@ class RowwiseAdagrad(Optimizer):
 
 
 class RMSprop(Optimizer):
-    """Steps scaled by a running root mean square of the gradient (Tieleman & Hinton, 2012).
+    """v = αv + (1-α)g²;  p -= lr · g / (√v + eps): Tieleman & Hinton, 2012.
 
-    With `momentum`, and `centered` by the running mean (Graves, 2013).
+    `alpha` is α. ``centered=True`` takes v - m² for v, m being the mean that v is of squares, and
+    `momentum` μ moves by b = μb + g / (√v + eps) (Graves, 2013).
+
+    >>> import numpy as np, tinygrad_sparse as ts
+    >>> W = ts.parameter(np.ones((3, 1)))
+    >>> opt = RMSprop([W], lr=0.1, momentum=0.9)
+    >>> for ids in ([0, 1], [1]):
+    ...     with ts.Tape() as tape:
+    ...         loss = W[ids].sum()
+    ...     opt.step(tape.backward(loss))
+    >>> W.data.ravel().round(3)
+    array([-0.9  , -1.609,  1.   ])
     """
 
     def __init__(
@@ -100,13 +119,32 @@ class RMSprop(Optimizer):
         momentum: float = 0.0, centered: bool = False, **common: Any,
     ) -> None:  # fmt: skip
         super().__init__(
-            lambda s: rules.rmsprop_momentum if s["momentum"] or s["centered"] else rules.rmsprop,
-            params, lr=lr, alpha=alpha, eps=eps, momentum=momentum, centered=centered, **common,
+            _rmsprop, params, lr=lr, alpha=alpha, eps=eps, momentum=momentum, centered=centered,
+            **common,
         )  # fmt: skip
 
 
+def _rmsprop(settings: dict[str, Any]) -> Rule:
+    if settings["centered"]:
+        return rules.rmsprop_centered_momentum if settings["momentum"] else rules.rmsprop_centered
+    return rules.rmsprop_momentum if settings["momentum"] else rules.rmsprop
+
+
 class Adadelta(Optimizer):
-    """Steps in the parameter's own units, without a rate to choose (Zeiler, 2012)."""
+    """Steps in the parameter's own units, without a rate to choose: Zeiler, 2012.
+
+    v = ρv + (1-ρ)g²;  Δ = √(u + eps) / √(v + eps) · g;  u = ρu + (1-ρ)Δ²;  p -= lr · Δ. `rho` is ρ.
+
+    >>> import numpy as np, tinygrad_sparse as ts
+    >>> W = ts.parameter(np.ones((3, 1)))
+    >>> opt = Adadelta([W])
+    >>> for ids in ([0, 1], [1]):
+    ...     with ts.Tape() as tape:
+    ...         loss = W[ids].sum()
+    ...     opt.step(tape.backward(loss))
+    >>> W.data.ravel().round(5)
+    array([0.99684, 0.99359, 1.     ])
+    """
 
     def __init__(
         self, params: Iterable[Any], lr: Any = 1.0, rho: float = 0.9, eps: float = 1e-6,
@@ -116,9 +154,21 @@ class Adadelta(Optimizer):
 
 
 class FTRL(Optimizer):
-    """Follow the regularised leader, proximal: sparse weights by `l1` (McMahan et al., 2013).
+    """Follow the regularised leader, proximal: McMahan et al., 2013, algorithm 1.
 
-    The formula divides by `lr`, which has to be above 0.
+    n += g²;  z += g - (√n - √n before) / lr · p;  p = -(z - sign(z)λ₁) / ((β + √n)/lr + λ₂), and 0
+    where |z| ≤ λ₁. `beta` β makes first steps smaller, `l1` λ₁ makes zeros, `l2` λ₂ shrinks. The
+    formula divides by `lr`, which has to be above 0. Elements without gradient wait.
+
+    >>> import numpy as np, tinygrad_sparse as ts
+    >>> W = ts.parameter(np.ones((3, 1)))
+    >>> opt = FTRL([W], l1=0.1)
+    >>> for ids in ([0, 1], [1]):
+    ...     with ts.Tape() as tape:
+    ...         loss = W[ids].sum()
+    ...     opt.step(tape.backward(loss))
+    >>> W.data.ravel().round(3)
+    array([0.445, 0.404, 1.   ])
     """
 
     ranges: ClassVar = {**RANGES, "lr": ABOVE_0}
@@ -171,7 +221,21 @@ def _adam(settings: dict[str, Any]) -> Rule:
 
 
 class AdamW(Optimizer):
-    """Adam with decoupled weight decay, p *= 1 - lr · λ (Loshchilov & Hutter, 2019)."""
+    """p *= 1 - lr · λ, then Adam's step: Loshchilov & Hutter, 2019.
+
+    `weight_decay` is λ, the other settings are Adam's. The decay does not go through the quotient,
+    so rows that rest have a closed form.
+
+    >>> import numpy as np, tinygrad_sparse as ts
+    >>> W = ts.parameter(np.ones((3, 1)))
+    >>> opt = AdamW([W], lr=0.1)
+    >>> for ids in ([0, 1], [1]):
+    ...     with ts.Tape() as tape:
+    ...         loss = W[ids].sum()
+    ...     opt.step(tape.backward(loss))
+    >>> W.data.ravel().round(3)
+    array([0.831, 0.798, 0.998])
+    """
 
     def __init__(
         self, params: Iterable[Any], lr: Any = 1e-3, betas: tuple[float, float] = (0.9, 0.999),
@@ -185,16 +249,28 @@ class AdamW(Optimizer):
 
 
 class NAdam(Optimizer):
-    """Adam with Nesterov's momentum (Dozat, 2016); `weight_decay` is decoupled."""
+    """Adam with Nesterov's momentum: Dozat, 2016.
+
+    p -= lr · (μ' m / (1 - Π μ μ') + (1-μ) g / (1 - Π μ)) / (√v̂ + eps), m and v as in Adam, μ and μ'
+    its momentum now and at the next step: μₜ = β₁(1 - 0.96^(tψ) / 2), ψ being `momentum_decay`.
+    `weight_decay` is decoupled, as AdamW's. It counts all steps: ``count="row"`` is refused.
+
+    >>> import numpy as np, tinygrad_sparse as ts
+    >>> W = ts.parameter(np.ones((3, 1)))
+    >>> opt = NAdam([W], lr=0.1)
+    >>> for ids in ([0, 1], [1]):
+    ...     with ts.Tape() as tape:
+    ...         loss = W[ids].sum()
+    ...     opt.step(tape.backward(loss))
+    >>> W.data.ravel().round(3)
+    array([0.888, 0.816, 1.   ])
+    """
 
     def __init__(
         self, params: Iterable[Any], lr: Any = 2e-3, betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8, weight_decay: float = 0.0, *, momentum_decay: float = 4e-3,
         **common: Any,
     ) -> None:  # fmt: skip
-        if common.get("count") == "row":
-            hint = "its momentum follows a schedule of the whole parameter's steps"
-            raise SparsityError(explain("NAdam", "count='all'", "'row'", hint))
         super().__init__(
             rules.nadam, params, lr=lr, betas=betas, eps=eps,
             weight_decay=weight_decay, momentum_decay=momentum_decay, **common,

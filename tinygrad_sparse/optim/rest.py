@@ -1,7 +1,8 @@
 """How a row rests: closed forms of many steps with a zero gradient. Floor 5.
 
-Each reads its factors off the rule's own formula (`Rule.at_rest`); none repeats it. What they carry
-from step to step composes as `history` needs it. The derivations are in docs/decisions/.
+Each reads its factors off the rule's own formula (`Rule.at_rest`), and so follows its settings;
+that the formula has the form in question is the rule's claim, which `proof` tries out. What they
+carry from step to step composes as `history` needs it. The derivations are in docs/decisions/.
 """
 
 from __future__ import annotations
@@ -13,13 +14,15 @@ from typing import Any
 
 import numpy as np
 
+from tinygrad_sparse.errors import ArgumentError, explain
+
 from .history import Formula, History, Rest
 from .rule import Rule
 
 TINY = 1e-30  # a momentum that decayed to this part of itself moves nothing any more
 
 
-def _columns(factors: np.ndarray, like: Any) -> Any:
+def columns_of(factors: np.ndarray, like: Any) -> Any:
     """(k, n) numbers as (k, n, 1, ...), to multiply rows of `like` by."""
     shape = (*factors.shape, *(1,) * (like.ndim - 1))
     with np.errstate(over="ignore"):
@@ -68,11 +71,8 @@ class _Closed:
         return row  # no row is left
 
 
-class linear(_Closed):
-    """A zero gradient maps (p, *slots) linearly, element by element: momentum, any decay, means.
-
-    The carry is the product of the steps' matrices.
-    """
+class _Linear(_Closed):
+    """See `linear`. The carry is the product of the steps' matrices."""
 
     moveless = False  # whether nothing but an average moves
 
@@ -122,10 +122,20 @@ def _matrix(*used: tuple[bool, ...]) -> Formula:
     return _row(*(_sum(*line) for line in lines))
 
 
-class moveless(linear):
-    """Nothing moves at rest but the average: rules that are still, and the lazy meaning of any."""
+def linear(rule: Rule, dtype: Any, average: bool = False) -> Rest:
+    """A zero gradient maps (p, *slots) linearly, element by element: momentum, any decay, means."""
+    return _Linear(rule, dtype, average)
+
+
+class _Moveless(_Linear):
+    """See `moveless`."""
 
     moveless = True
+
+
+def moveless(rule: Rule, dtype: Any, average: bool = False) -> Rest:
+    """Nothing moves at rest but the average: rules that are still, and the lazy meaning of any."""
+    return _Moveless(rule, dtype, average)
 
 
 class _Along(_Closed):
@@ -142,6 +152,16 @@ class _Along(_Closed):
         self.average = average
         self.length = len(rule.slots) + 1  # the row of the path's length
         self.width = self.length + (4 if average else 1)
+        try:
+            self.unit = direction(*(np.ones(1) for _ in rule.slots))
+        except TypeError as error:
+            name = rule.formula.__name__
+            wanted = f"a direction of the slots {rule.slots}"
+            raise ArgumentError(explain(f"along, for {name}", wanted, str(error))) from error
+        if not np.all(self.unit):
+            name = rule.formula.__name__
+            wanted = "a direction that is not 0 where all slots are 1"
+            raise ArgumentError(explain(f"along, for {name}", wanted, f"{self.unit}"))
 
     def same(self) -> np.ndarray:
         carry = np.ones(self.width)
@@ -151,7 +171,7 @@ class _Along(_Closed):
 
     def one(self, hyper: Any, average: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
         ones = [np.ones(1) for _ in self.rule.slots]
-        moved = self.rule.formula(np.zeros(1), np.zeros(1), *ones, **hyper)[0]
+        moved = self.rule.formula(np.zeros(1), np.zeros(1), *ones, **hyper)[0] / self.unit
         carry = np.append(np.diag(self.rule.at_rest(hyper)), moved)
         if self.average:
             part = 1.0 - average
@@ -193,7 +213,7 @@ def _on_a_path(direction: Callable[..., Any], n: int, average: bool) -> Formula:
 def along(direction: Callable[..., Any]) -> Callable[..., Rest]:
     """A zero gradient moves p along ``direction(*slots)``, which resting does not change.
 
-    As in Lion, where p moves by lr · sign(m) while m decays. The direction is of size 1.
+    As in Lion, where p moves by lr · sign(m) while m decays. How far is read off the formula.
     """
     return partial(_Along, direction=direction)
 
@@ -219,6 +239,11 @@ class _Quotient:
         self.rule = rule
         self.average = average
         self.terms = terms
+        for slot in (m, v):
+            if slot not in rule.slots:
+                name = rule.formula.__name__
+                wanted = f"slots among {rule.slots}"
+                raise ArgumentError(explain(f"quotient, for {name}", wanted, repr(slot)))
         self.m, self.v = rule.slots.index(m), rule.slots.index(v)
         self.order = 10 if dtype == np.float64 else 4
         limits = np.finfo(dtype)
@@ -334,7 +359,7 @@ class _Quotient:
     ) -> list[Any]:
         """A row by the last formula, but for the elements that this is not sure of."""
         formula, sure = self.formulas(factors)[-1]
-        numbers = _columns(factors, row[0])
+        numbers = columns_of(factors, row[0])
         with np.errstate(all="ignore"):
             new = list(formula(row, numbers))
             at = np.nonzero(~sure(row, numbers))

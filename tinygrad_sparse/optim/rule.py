@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from numbers import Integral, Real
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from tinygrad_sparse.errors import ArgumentError, explain
 
 Memory = Mapping[str, float]  # numbers of a whole parameter that go from step to step
 Prepare = Callable[..., tuple[dict[str, Any], dict[str, float]]]
@@ -81,16 +83,47 @@ def rule(
 
     `prepare(memory, *, setting, **_)` may compute more numbers for a step, and keep some for the
     next: it answers ``(more, memory)``. It names the settings that it needs, as formulas do.
+
+    Raises ArgumentError for a declaration that does not fit the formula. Whether a formula rests as
+    `still` or `rest` says is looked at when the first rows do.
     """
 
     def declare(formula: Callable[..., Any]) -> Rule:
         parameters = inspect.signature(formula).parameters.values()
         names = tuple(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)
+        _check_slots(formula, parameters, tuple(slots))
+        for what, some in (("per_row", per_row), ("start", start or {}), ("squares", squares)):
+            if strangers := sorted(set(some) - set(slots)):
+                wanted = f"slots among {tuple(slots)} in {what}"
+                raise ArgumentError(explain(f"rule {formula.__name__}", wanted, f"{strangers}"))
+        if still and rest is not None:
+            hint = "what is still does not move at rest"
+            got = "both"
+            raise ArgumentError(
+                explain(f"rule {formula.__name__}", "still=True or rest=", got, hint)
+            )
         # Kernels for single elements cannot run a formula that sums over a row.
         formula.whole_rows = bool(per_row)  # type: ignore[attr-defined]
-        return Rule(
+        declared = Rule(
             formula, tuple(slots), still, rest, tuple(per_row), dict(start or {}), names, prepare,
             tuple(squares),
         )  # fmt: skip
+        if rest is not None:
+            rest(declared, np.dtype(np.float64))  # looks at the slots it is told of
+        return declared
 
     return declare
+
+
+def _check_slots(
+    formula: Callable[..., Any], parameters: Collection[inspect.Parameter], slots: tuple[str, ...]
+) -> None:
+    """Raises unless the formula takes p, g and the slots, in their order."""
+    if any(p.kind is p.VAR_POSITIONAL for p in parameters):
+        return
+    taken = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    if len(taken) < 2 or tuple(taken[2:]) != slots:
+        wanted = f"the arguments ({', '.join(('p', 'g', *slots))}), then settings after a *"
+        hint = "slots= names the state, in the order in which the formula takes and returns it"
+        got = f"({', '.join(taken)})"
+        raise ArgumentError(explain(f"rule {formula.__name__}", wanted, got, hint))

@@ -24,7 +24,7 @@ def sgd(p: Any, g: Any, *, lr: float) -> tuple[Any, ...]:
 
 @rule(rest=linear)
 def sgd_decay(p: Any, g: Any, *, lr: float, weight_decay: float) -> tuple[Any, ...]:
-    """p -= lr · (g + λp)."""
+    """p -= lr · (g + λp): ridge regression's decay.   Krogh & Hertz, 1992."""
     return (p - lr * (g + weight_decay * p),)
 
 
@@ -50,7 +50,7 @@ def momentum(
 
 @rule(slots=("square_sum",), still=True, start={"square_sum": "initial"}, squares=("square_sum",))
 def adagrad(
-    p: Any, g: Any, square_sum: Any, *, lr: float, eps: float, lr_decay: float = 0.0, step: int = 1
+    p: Any, g: Any, square_sum: Any, *, lr: float, eps: float, lr_decay: float, step: int
 ) -> tuple[Any, ...]:
     """h += g²;  p -= lr · g / (√h + ε).   Duchi, Hazan & Singer, 2011.
 
@@ -65,7 +65,7 @@ def adagrad_decay(
     p: Any, g: Any, square_sum: Any, *, lr: float, eps: float, lr_decay: float,
     weight_decay: float, step: int,
 ) -> tuple[Any, ...]:  # fmt: skip
-    """Adagrad on g + λp."""
+    """Adagrad on g + λp, as PyTorch's `Adagrad(weight_decay=λ)`."""
     g = g + weight_decay * p
     square_sum = square_sum + g * g
     return p - lr / (1.0 + (step - 1) * lr_decay) * g / (np.sqrt(square_sum) + eps), square_sum
@@ -95,20 +95,37 @@ def rmsprop(
     return p - lr * g / (np.sqrt(square_mean) + eps), square_mean
 
 
-@rule(slots=("square_mean", "mean", "velocity"), rest=linear, squares=("square_mean",))
+@rule(slots=("square_mean", "velocity"), rest=linear, squares=("square_mean",))
 def rmsprop_momentum(
-    p: Any, g: Any, square_mean: Any, mean: Any, velocity: Any, *, lr: float, alpha: float,
-    eps: float, momentum: float, centered: bool,
+    p: Any, g: Any, square_mean: Any, velocity: Any, *, lr: float, alpha: float, eps: float,
+    momentum: float,
 ) -> tuple[Any, ...]:  # fmt: skip
-    """b = μb + g / (√v + ε);  p -= lr · b;  centered: v less the square of the mean of g.
-
-    Graves, 2013.
-    """
+    """v as in RMSprop;  b = μb + g / (√v + ε);  p -= lr · b.   Graves, 2013."""
     square_mean = alpha * square_mean + (1.0 - alpha) * (g * g)
-    variance = square_mean
-    if centered:
-        mean = alpha * mean + (1.0 - alpha) * g
-        variance = np.maximum(square_mean - mean * mean, 0.0)
+    velocity = momentum * velocity + g / (np.sqrt(square_mean) + eps)
+    return p - lr * velocity, square_mean, velocity
+
+
+@rule(slots=("square_mean", "mean"), rest=linear, squares=("square_mean",))
+def rmsprop_centered(
+    p: Any, g: Any, square_mean: Any, mean: Any, *, lr: float, alpha: float, eps: float
+) -> tuple[Any, ...]:
+    """m = αm + (1-α)g, v as in RMSprop;  p -= lr · g / (√(v - m²) + ε).   Graves, 2013."""
+    square_mean = alpha * square_mean + (1.0 - alpha) * (g * g)
+    mean = alpha * mean + (1.0 - alpha) * g
+    variance = np.maximum(square_mean - mean * mean, 0.0)
+    return p - lr * g / (np.sqrt(variance) + eps), square_mean, mean
+
+
+@rule(slots=("square_mean", "mean", "velocity"), rest=linear, squares=("square_mean",))
+def rmsprop_centered_momentum(
+    p: Any, g: Any, square_mean: Any, mean: Any, velocity: Any, *, lr: float, alpha: float,
+    eps: float, momentum: float,
+) -> tuple[Any, ...]:  # fmt: skip
+    """b = μb + g / (√(v - m²) + ε);  p -= lr · b, m and v as above.   Graves, 2013."""
+    square_mean = alpha * square_mean + (1.0 - alpha) * (g * g)
+    mean = alpha * mean + (1.0 - alpha) * g
+    variance = np.maximum(square_mean - mean * mean, 0.0)
     velocity = momentum * velocity + g / (np.sqrt(variance) + eps)
     return p - lr * velocity, square_mean, mean, velocity
 
@@ -180,7 +197,7 @@ def adam_l2(
     p: Any, g: Any, m: Any, v: Any, *, lr: float, beta1: float, beta2: float, eps: float,
     weight_decay: float, step: int,
 ) -> tuple[Any, ...]:  # fmt: skip
-    """Adam on g + λp.
+    """Adam on g + λp, the coupled decay that Loshchilov & Hutter, 2019, set AdamW against.
 
     The decay goes through the quotient, so a row at rest follows no closed form.
     """
@@ -210,7 +227,7 @@ def amsgrad_l2(
     p: Any, g: Any, m: Any, v: Any, v_max: Any, *, lr: float, beta1: float, beta2: float,
     eps: float, weight_decay: float, step: int,
 ) -> tuple[Any, ...]:  # fmt: skip
-    """AMSGrad on g + λp."""
+    """AMSGrad on g + λp, as PyTorch's `Adam(weight_decay=λ, amsgrad=True)`."""
     g = g + weight_decay * p
     m = beta1 * m + (1.0 - beta1) * g
     v = beta2 * v + (1.0 - beta2) * (g * g)

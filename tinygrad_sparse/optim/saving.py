@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from copy import deepcopy
 from numbers import Integral
 from typing import Any
 
@@ -13,6 +14,7 @@ from tinygrad_sparse.errors import CheckpointError, TinygradSparseError, explain
 from tinygrad_sparse.tensor import Tensor, native
 
 from .rule import Rule
+from .schedules import Stateful
 from .settings import Settings
 from .state import State
 
@@ -30,9 +32,16 @@ STATES = (
 
 
 def saved_groups(groups: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The settings that are values; a schedule is code, and stays with the optimizer."""
+    """The settings that are values. A schedule is code, and stays with the optimizer: what is saved
+    of it is its state, if it has one.
+    """
     return [
-        {k: v for k, v in group.items() if k != "params" and not callable(v)} for group in groups
+        {
+            k: v.state_dict() if isinstance(v, Stateful) else v
+            for k, v in group.items()
+            if k != "params" and (isinstance(v, Stateful) or not callable(v))
+        }
+        for group in groups
     ]
 
 
@@ -91,13 +100,26 @@ def checked_groups(name: str, state: Any, own_groups: list[Settings], count: int
         named = isinstance(saved, dict) and set(own) <= set(saved) <= set(group) - {"params"}
         if not named:
             raise CheckpointError(explain(name, f"the settings {own}", repr(saved)))
-        new = Settings(name, {**group, **{key: saved[key] for key in own}}, settings.ranges)
+        loaded = _loaded_schedules(settings, saved)
+        new = Settings(
+            name, {**group, **{key: saved[key] for key in own}, **loaded}, settings.ranges
+        )
         try:
             new.check(new.group)
         except TinygradSparseError as error:
             raise CheckpointError(str(error)) from error
         groups.append(new)
     return groups
+
+
+def _loaded_schedules(settings: Settings, saved: dict[str, Any]) -> dict[str, Stateful]:
+    """Copies of the schedules that have a state, with the state that was saved of them."""
+    loaded = {}
+    for key, own in settings.schedules().items():
+        if isinstance(own, Stateful) and isinstance(saved.get(key), dict):
+            loaded[key] = deepcopy(own)
+            loaded[key].load_state_dict(saved[key])
+    return loaded
 
 
 def _counts(x: Any) -> bool:

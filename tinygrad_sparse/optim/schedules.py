@@ -2,27 +2,63 @@
 
 ``optim.SGD([W], lr=optim.cosine(0.1, steps=1000))``: nothing is to be called between steps, and a
 checkpoint needs no more than the optimizer's own count. A momentum or a decay may be one as well.
+A schedule that has a state of its own, as Plateau has, is saved with the optimizer: any callable
+with `state_dict` and `load_state_dict` is.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from numbers import Real
+from typing import Any, Protocol, runtime_checkable
 
-from tinygrad_sparse.errors import ArgumentError, explain
+from tinygrad_sparse.errors import ArgumentError, CheckpointError, explain
+
+from .settings import FINITE
 
 Schedule = Callable[[int], float]
 
 
-def _check(op: str, steps: int) -> None:
-    if not steps > 0:
-        raise ArgumentError(explain(op, "steps > 0", repr(steps)))
+@runtime_checkable
+class Stateful(Protocol):
+    """A schedule that goes by more than the number of the step."""
+
+    def __call__(self, step: int) -> float: ...
+
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state: dict[str, Any]) -> None: ...
+
+
+class _Named:
+    """A function of the step that shows how it was made."""
+
+    __slots__ = ("at", "text")
+
+    def __init__(self, text: str, at: Schedule) -> None:
+        self.text, self.at = text, at
+
+    def __call__(self, step: int) -> float:
+        return self.at(step)
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+def _check(op: str, expected: str, holds: bool, got: Any) -> None:
+    if not holds:
+        raise ArgumentError(explain(op, expected, repr(got)))
 
 
 def constant(value: float) -> Schedule:
-    """The same at every step."""
-    return lambda step: value
+    """The same at every step: what a number is, where a schedule is asked for.
+
+    >>> lr = constant(0.1)
+    >>> lr(1), lr(1000), lr
+    (0.1, 0.1, constant(0.1))
+    """
+    return _Named(f"constant({value!r})", lambda step: value)
 
 
 def step_decay(value: float, every: int, factor: float = 0.1) -> Schedule:
@@ -31,13 +67,19 @@ def step_decay(value: float, every: int, factor: float = 0.1) -> Schedule:
     >>> [step_decay(1.0, every=2, factor=0.5)(t) for t in (1, 2, 3, 4, 5)]
     [1.0, 1.0, 0.5, 0.5, 0.25]
     """
-    _check("step_decay", every)
-    return lambda step: value * factor ** ((step - 1) // every)
+    _check("step_decay", "every > 0", every > 0, every)
+    text = f"step_decay({value!r}, {every!r}, {factor!r})"
+    return _Named(text, lambda step: value * factor ** ((step - 1) // every))
 
 
 def exponential(value: float, factor: float) -> Schedule:
-    """value · factorᵗ⁻¹."""
-    return lambda step: value * factor ** (step - 1)
+    """value · factorᵗ⁻¹ at step t.
+
+    >>> [exponential(1.0, 0.5)(t) for t in (1, 2, 4)]
+    [1.0, 0.5, 0.125]
+    """
+    text = f"exponential({value!r}, {factor!r})"
+    return _Named(text, lambda step: value * factor ** (step - 1))
 
 
 def cosine(value: float, steps: int, end: float = 0.0) -> Schedule:
@@ -46,13 +88,13 @@ def cosine(value: float, steps: int, end: float = 0.0) -> Schedule:
     >>> [round(cosine(1.0, 4)(t), 3) for t in (1, 3, 5, 9)]
     [1.0, 0.5, 0.0, 0.0]
     """
-    _check("cosine", steps)
+    _check("cosine", "steps > 0", steps > 0, steps)
 
     def schedule(step: int) -> float:
         part = min(1.0, (step - 1) / steps)
         return end + (value - end) * 0.5 * (1.0 + math.cos(math.pi * part))
 
-    return schedule
+    return _Named(f"cosine({value!r}, {steps!r}, {end!r})", schedule)
 
 
 def linear_decay(value: float, steps: int, end: float = 0.0) -> Schedule:
@@ -61,8 +103,9 @@ def linear_decay(value: float, steps: int, end: float = 0.0) -> Schedule:
     >>> [linear_decay(1.0, 4)(t) for t in (1, 2, 5, 6)]
     [1.0, 0.75, 0.0, 0.0]
     """
-    _check("linear_decay", steps)
-    return lambda step: value + (end - value) * min(1.0, (step - 1) / steps)
+    _check("linear_decay", "steps > 0", steps > 0, steps)
+    text = f"linear_decay({value!r}, {steps!r}, {end!r})"
+    return _Named(text, lambda step: value + (end - value) * min(1.0, (step - 1) / steps))
 
 
 def warm_up(steps: int, then: float | Schedule) -> Schedule:
@@ -71,9 +114,12 @@ def warm_up(steps: int, then: float | Schedule) -> Schedule:
     >>> [warm_up(4, linear_decay(1.0, 2))(t) for t in (1, 2, 4, 5, 6, 7)]
     [0.25, 0.5, 1.0, 1.0, 0.5, 0.0]
     """
-    _check("warm_up", steps)
+    _check("warm_up", "steps > 0", steps > 0, steps)
     after: Schedule = then if callable(then) else constant(then)
-    return lambda step: after(1) * step / steps if step <= steps else after(step - steps)
+    text = f"warm_up({steps!r}, {then!r})"
+    return _Named(
+        text, lambda step: after(1) * step / steps if step <= steps else after(step - steps)
+    )
 
 
 def one_cycle(
@@ -88,56 +134,84 @@ def one_cycle(
     >>> [round(lr(t), 3) for t in (1, 6, 11)]
     [0.0, 1.0, 0.0]
     """
-    _check("one_cycle", steps)
+    _check("one_cycle", "steps > 0", steps > 0, steps)
+    _check("one_cycle", "0 <= rise <= 1", 0 <= rise <= 1, rise)
     low = top / 25.0 if start is None else start
     last = low / 1e4 if end is None else end
     up = max(1, round(rise * steps))
     climb, fall = cosine(low, up, top), cosine(top, max(1, steps - up), last)
-    return lambda step: climb(step) if step <= up else fall(step - up)
+    text = f"one_cycle({top!r}, {steps!r}, rise={rise!r}, start={low!r}, end={last!r})"
+    return _Named(text, lambda step: climb(step) if step <= up else fall(step - up))
 
 
 class Plateau:
     """A value that is cut when a measure stops getting better: call `update(measure)` with it.
 
     After more than `patience` measures in a row that are not below the best by a part `threshold`,
-    value · `factor`, not below `least`; `larger` for measures that should grow. Its own state is to
-    be saved with the optimizer's.
+    value · `factor`, not below `least`; `larger` for measures that should grow. A NaN is not
+    better than anything. Its state is saved and loaded with the optimizer's.
 
     >>> lr = Plateau(1.0, factor=0.5, patience=1)
     >>> for loss in (3.0, 2.0, 2.0, 2.0):
     ...     lr.update(loss)
-    >>> lr(1)
-    0.5
+    >>> lr(1), lr
+    (0.5, Plateau(0.5, factor=0.5, patience=1, threshold=0.0001, least=0.0, larger=False))
     """
 
     def __init__(
         self, value: float, *, factor: float = 0.1, patience: int = 10, threshold: float = 1e-4,
         least: float = 0.0, larger: bool = False,
     ) -> None:  # fmt: skip
+        _check("Plateau", "a finite value", _finite(value), value)
+        _check("Plateau", "0 < factor < 1", 0 < factor < 1, factor)
+        _check("Plateau", "patience >= 0", patience >= 0, patience)
+        _check("Plateau", "0 <= threshold < 1", 0 <= threshold < 1, threshold)
+        _check("Plateau", "a finite least", _finite(least), least)
         self.value = value
         self.best = math.inf
         self.waited = 0
         self._factor, self._patience, self._least = factor, patience, least
-        self._threshold, self._sign = threshold, -1.0 if larger else 1.0
+        self._threshold, self._larger = threshold, larger
 
     def __call__(self, step: int) -> float:
         return self.value
 
+    def __repr__(self) -> str:
+        return (
+            f"Plateau({self.value!r}, factor={self._factor!r}, patience={self._patience!r}, "
+            f"threshold={self._threshold!r}, least={self._least!r}, larger={self._larger!r})"
+        )
+
     def update(self, measure: float) -> None:
         """A new measure, of an epoch say."""
-        measure = self._sign * float(measure)
-        if self.best == math.inf or measure < self.best - self._threshold * abs(self.best):
+        measure = -float(measure) if self._larger else float(measure)
+        first = self.best == math.inf
+        if measure < (self.best if first else self.best - self._threshold * abs(self.best)):
             self.best, self.waited = measure, 0
             return
         self.waited += 1
         if self.waited > self._patience:
-            self.value, self.waited = max(self._least, self.value * self._factor), 0
+            cut = max(self._least, self.value * self._factor)
+            self.value, self.waited = min(self.value, cut), 0
 
     def state_dict(self) -> dict[str, Any]:
         """What it remembers."""
         return {"value": self.value, "best": self.best, "waited": self.waited}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from there."""
+        """Go on from there. Raises CheckpointError for what no Plateau remembers."""
+        fits = (
+            isinstance(state, dict)
+            and set(state) == {"value", "best", "waited"}
+            and all(isinstance(x, Real) and x == x for x in state.values())
+            and _finite(state["value"])
+            and 0 <= state["waited"] < math.inf
+        )
+        if not fits:
+            raise CheckpointError(explain("Plateau", "numbers value, best, waited", repr(state)))
         self.value, self.best = float(state["value"]), float(state["best"])
         self.waited = int(state["waited"])
+
+
+def _finite(x: Any) -> bool:
+    return isinstance(x, Real) and FINITE.holds(float(x))

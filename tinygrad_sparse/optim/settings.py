@@ -135,6 +135,23 @@ def check_names(name: str, given: Iterable[str], known: Iterable[str]) -> None:
             raise ArgumentError(explain(name, f"settings among {known}", repr(key), hint))
 
 
+def check_count(name: str, rule: Rule, count: str) -> None:
+    """Raises for counts by row of a rule whose numbers are those of all steps."""
+    if count == "row" and rule.prepare is not None:
+        hint = f"{rule.formula.__name__} keeps numbers of the whole parameter's steps"
+        raise SparsityError(explain(name, "count='all'", "'row'", hint))
+
+
+def check_given(name: str, given: Mapping[str, Any], rule: Rule) -> None:
+    """Raises unless all the settings that a rule asks for are there, and it can take them."""
+    check_count(name, rule, given["count"])
+    asked = set(rule.start.values())
+    if rule.prepare is None:  # which may make others
+        asked |= set(rule.names)
+    if missing := sorted(asked - set(given) - {"step"}):
+        raise ArgumentError(explain(name, f"the settings {missing}", f"{sorted(given)}"))
+
+
 def translated(name: str, entry: Mapping[str, Any]) -> dict[str, Any]:
     """Settings under the names that formulas use: `betas` is a pair to users, two to formulas."""
     entry = dict(entry)

@@ -16,6 +16,8 @@ from tinygrad_sparse.slices import coarser, finer, is_sparse, parts_of, touched
 from tinygrad_sparse.tensor import Tensor, before_change, pending_of, unwrap, watch
 
 from .clip import RowCap
+from .proof import prove
+from .settings import check_count
 from .state import State, refuse_rows
 
 if TYPE_CHECKING:
@@ -46,9 +48,10 @@ def plan_step(
     exact = settings["sparse"] == "exact" and not rule.still
     if exact and sparse and rule.rest is None:
         raise refuse_rows(name, rule, p)
-    if settings["count"] == "row" and rule.prepare is not None:
-        hint = f"{rule.formula.__name__} keeps numbers of the whole parameter's steps"
-        raise SparsityError(explain(name, "count='all'", "'row'", hint))
+    check_count(name, rule, settings["count"])
+    if sparse and not state.proven and settings["sparse"] == "exact":
+        prove(name, rule, settings)
+        state.proven = True
     # Where nobody looks at the new rows, sums and what shortens them are made as they are applied.
     in_place = state.in_place() and not look and settings["count"] != "row"
     if cap is not None and not (in_place and sparse and g.lead == state.lead):

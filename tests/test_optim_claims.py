@@ -1,0 +1,162 @@
+"""What a rule of one's own declares: checked where it is declared, and where it first rests."""
+
+import re
+
+import numpy as np
+import pytest
+
+import tinygrad_sparse as ts
+from tinygrad_sparse import errors, optim
+
+
+def terms(hyper):
+    return hyper["lr"], 1.0, 1e-8
+
+
+def sgd(p, g, *, lr):
+    return (p - lr * g,)
+
+
+def heavy(p, g, m, *, lr):
+    return p - lr * (0.9 * m + g), 0.9 * m + g
+
+
+DECLARED = {
+    "a slot that the formula lacks": (
+        sgd, {"slots": ("m",)},
+        "rule sgd: expected the arguments (p, g, m), then settings after a *, got (p, g). Hint: ",
+    ),
+    "a slot that is not declared": (heavy, {}, "rule heavy: expected the arguments (p, g), then"),
+    "slots by other names": (heavy, {"slots": ("v",)}, "the arguments (p, g, v), then settings"),
+    "still and a rest": (
+        heavy, {"slots": ("m",), "still": True, "rest": optim.linear},
+        "rule heavy: expected still=True or rest=, got both. Hint: ",
+    ),
+    "one a row that is no slot": (
+        heavy, {"slots": ("m",), "per_row": ("h",)},
+        "rule heavy: expected slots among ('m',) in per_row, got ['h'].",
+    ),
+    "squares that are no slot": (
+        heavy, {"slots": ("m",), "squares": ("v",)}, "among ('m',) in squares, got ['v'].",
+    ),
+    "a start of no slot": (
+        sgd, {"start": {"m": "zzz"}}, "rule sgd: expected slots among () in start, got ['m'].",
+    ),
+    "a quotient of no slots": (
+        heavy, {"slots": ("m",), "rest": optim.quotient("m", "y", terms)},
+        "quotient, for heavy: expected slots among ('m',), got 'y'.",
+    ),
+    "a direction of too many": (
+        heavy, {"slots": ("m",), "rest": optim.along(lambda m, v: m)},
+        "along, for heavy: expected a direction of the slots ('m',), got ",
+    ),
+    "a direction without length": (
+        heavy, {"slots": ("m",), "rest": optim.along(lambda m: m - 1)},
+        "along, for heavy: expected a direction that is not 0 where all slots are 1, got [0.].",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("formula", "how", "message"), DECLARED.values(), ids=DECLARED)
+def test_a_declaration_that_does_not_fit_its_formula(formula, how, message):
+    with pytest.raises(errors.ArgumentError, match=re.escape(message)):
+        optim.rule(**how)(formula)
+
+
+@pytest.mark.parametrize("settings", [{}, {"initial": 1.0}], ids=str)
+def test_a_setting_that_is_missing_is_named_when_the_optimizer_is_made(settings):
+    rule = optim.rule(slots=("m",), start={"m": "initial"})(heavy)
+    missing = "initial" if not settings else "lr"
+    settings = settings or {"lr": 0.1}
+    with pytest.raises(
+        errors.ArgumentError, match=rf"Optimizer: expected the settings \['{missing}"
+    ):
+        optim.Optimizer(rule, [ts.parameter(np.ones(2))], **settings)
+
+
+def step(rule, sparse="exact", grad=None, **settings):
+    W = ts.parameter(np.ones((9, 2)), name="W")
+    opt = optim.Optimizer(rule, [W], sparse=sparse, **{"lr": 0.1, **settings})
+    grads = ts.GradStore()
+    grads[W] = ts.IndexedSlices([1], np.ones((1, 2)), (9, 2)) if grad is None else grad
+    opt.step(grads)
+    return W, opt
+
+
+def cubic(p, g, m, *, lr):
+    return p - lr * m**3, 0.9 * m + g
+
+
+def affine(p, g, *, lr):
+    return (p - lr * (g + 1.0),)
+
+
+def clipped(p, g, m, *, lr):
+    return p - lr * np.minimum(m, 0.1), 0.9 * m + g
+
+
+def adam_like(p, g, m, v, *, lr):
+    m, v = 0.9 * m + 0.1 * g, 0.99 * v + 0.01 * g * g
+    return p - lr * m / (np.sqrt(v) + 1e-8), m, v
+
+
+CLAIMS = {
+    "still, and moves": (heavy, {"slots": ("m",), "still": True}, "as still=True says"),
+    "linear, and not": (cubic, {"slots": ("m",), "rest": optim.linear}, "as its rest= says"),
+    "linear, and affine": (affine, {"rest": optim.linear}, "affine to rest as its rest= says"),
+    "linear, and clipped": (clipped, {"slots": ("m",), "rest": optim.linear}, "clipped to rest"),
+    "along what it does not follow": (
+        heavy, {"slots": ("m",), "rest": optim.along(lambda m: np.sign(m))}, "heavy to rest",
+    ),
+    "a quotient with other terms": (
+        adam_like,
+        {"slots": ("m", "v"), "rest": optim.quotient("m", "v", lambda h: (2 * h["lr"], 1.0, 0.1))},
+        "adam_like to rest as its rest= says: p = ",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("lr", [0.1, 1e-6, 0.0])
+@pytest.mark.parametrize(("formula", "how", "message"), CLAIMS.values(), ids=CLAIMS)
+def test_a_claim_that_the_formula_does_not_keep_is_refused(formula, how, message, lr):
+    rule = optim.rule(**how)(formula)
+    for _ in range(2):
+        with pytest.raises(errors.SparsityError, match=re.escape(message)):
+            step(rule, lr=lr)
+    step(rule, sparse="lazy")
+    step(rule, grad=np.ones((9, 2)))
+
+
+def test_a_direction_of_any_length_is_the_same_claim():
+    """The formula says how far p moves, whatever the direction's own size."""
+    tables = []
+    for size in (1.0, 2.0, -0.5):
+
+        @optim.rule(slots=("m",), rest=optim.along(lambda m, size=size: size * np.sign(m)))
+        def lion(p, g, m, *, lr):
+            return p - lr * np.sign(0.9 * m + 0.1 * g), 0.9 * m + 0.1 * g
+
+        W, opt = step(lion)
+        grads = ts.GradStore()
+        grads[W] = ts.IndexedSlices([2], np.ones((1, 2)), (9, 2))
+        for _ in range(3):
+            opt.step(grads)
+        tables.append(W.data)
+    np.testing.assert_allclose(tables[0][1], 1 - 0.4)
+    np.testing.assert_allclose(tables[1], tables[0])
+    np.testing.assert_allclose(tables[2], tables[0])
+
+
+def test_a_claim_is_tried_once_and_not_at_every_step():
+    calls = []
+
+    @optim.rule(still=True)
+    def counting(p, g, *, lr):
+        calls.append(p.shape)
+        return (p - lr * g,)
+
+    step(counting)
+    first = len(calls)
+    for _ in range(3):
+        step(counting)
+    assert len(calls) == first + 3 and first > 4
