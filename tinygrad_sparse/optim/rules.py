@@ -2,7 +2,8 @@
 
 A formula is written once, with NumPy's ufunc names, for rows or for single numbers: an adapter may
 compile the same function. It returns new values and writes nothing. Settings are plain numbers, so
-`if weight_decay` costs nothing per element and saves a pass over the rows.
+`if weight_decay` costs nothing per element and saves a pass over the rows. Decay makes two rules of
+one body where it decides how a row rests: a function does the work, and each rule calls it.
 """
 
 from __future__ import annotations
@@ -48,6 +49,13 @@ def momentum(
     return p - lr * g, velocity
 
 
+def _adagrad(
+    p: Any, g: Any, square_sum: Any, lr: float, eps: float, lr_decay: float, step: int
+) -> tuple[Any, ...]:
+    square_sum = square_sum + g * g
+    return p - lr / (1.0 + (step - 1) * lr_decay) * g / (np.sqrt(square_sum) + eps), square_sum
+
+
 @rule(slots=("square_sum",), still=True, start={"square_sum": "initial"}, squares=("square_sum",))
 def adagrad(
     p: Any, g: Any, square_sum: Any, *, lr: float, eps: float, lr_decay: float, step: int
@@ -56,8 +64,7 @@ def adagrad(
 
     With a decay η of the learning rate, lr / (1 + (t-1)η) in its place.
     """
-    square_sum = square_sum + g * g
-    return p - lr / (1.0 + (step - 1) * lr_decay) * g / (np.sqrt(square_sum) + eps), square_sum
+    return _adagrad(p, g, square_sum, lr, eps, lr_decay, step)
 
 
 @rule(slots=("square_sum",), start={"square_sum": "initial"}, squares=("square_sum",))
@@ -66,9 +73,7 @@ def adagrad_decay(
     weight_decay: float, step: int,
 ) -> tuple[Any, ...]:  # fmt: skip
     """Adagrad on g + λp, as PyTorch's `Adagrad(weight_decay=λ)`."""
-    g = g + weight_decay * p
-    square_sum = square_sum + g * g
-    return p - lr / (1.0 + (step - 1) * lr_decay) * g / (np.sqrt(square_sum) + eps), square_sum
+    return _adagrad(p, g + weight_decay * p, square_sum, lr, eps, lr_decay, step)
 
 
 @rule(
@@ -165,6 +170,15 @@ def _adam_terms(hyper: Any) -> tuple[float, float, float]:
     return weight, (1.0 - hyper["beta2"] ** step) ** 0.5, hyper["eps"]
 
 
+def _adam(
+    p: Any, g: Any, m: Any, v: Any, lr: float, beta1: float, beta2: float, eps: float, step: int
+) -> tuple[Any, ...]:
+    m = beta1 * m + (1.0 - beta1) * g
+    v = beta2 * v + (1.0 - beta2) * (g * g)
+    unbiased = lr / (1.0 - beta1**step)
+    return p - unbiased * m / (np.sqrt(v / (1.0 - beta2**step)) + eps), m, v
+
+
 @rule(slots=("m", "v"), rest=quotient("m", "v", _adam_terms), squares=("v",))
 def adam(
     p: Any, g: Any, m: Any, v: Any, *, lr: float, beta1: float, beta2: float, eps: float, step: int
@@ -173,10 +187,7 @@ def adam(
 
     Kingma & Ba, 2015.
     """
-    m = beta1 * m + (1.0 - beta1) * g
-    v = beta2 * v + (1.0 - beta2) * (g * g)
-    unbiased = lr / (1.0 - beta1**step)
-    return p - unbiased * m / (np.sqrt(v / (1.0 - beta2**step)) + eps), m, v
+    return _adam(p, g, m, v, lr, beta1, beta2, eps, step)
 
 
 @rule(slots=("m", "v"), rest=quotient("m", "v", _adam_terms), squares=("v",))
@@ -185,11 +196,7 @@ def adamw(
     weight_decay: float, step: int,
 ) -> tuple[Any, ...]:  # fmt: skip
     """Adam after p *= 1 - lr · λ.   Loshchilov & Hutter, 2019."""
-    m = beta1 * m + (1.0 - beta1) * g
-    v = beta2 * v + (1.0 - beta2) * (g * g)
-    unbiased = lr / (1.0 - beta1**step)
-    kept = (1.0 - lr * weight_decay) * p
-    return kept - unbiased * m / (np.sqrt(v / (1.0 - beta2**step)) + eps), m, v
+    return _adam((1.0 - lr * weight_decay) * p, g, m, v, lr, beta1, beta2, eps, step)
 
 
 @rule(slots=("m", "v"), squares=("v",))
@@ -201,11 +208,18 @@ def adam_l2(
 
     The decay goes through the quotient, so a row at rest follows no closed form.
     """
-    g = g + weight_decay * p
+    return _adam(p, g + weight_decay * p, m, v, lr, beta1, beta2, eps, step)
+
+
+def _amsgrad(
+    p: Any, g: Any, m: Any, v: Any, v_max: Any, lr: float, beta1: float, beta2: float, eps: float,
+    step: int,
+) -> tuple[Any, ...]:  # fmt: skip
     m = beta1 * m + (1.0 - beta1) * g
     v = beta2 * v + (1.0 - beta2) * (g * g)
+    v_max = np.maximum(v_max, v)
     unbiased = lr / (1.0 - beta1**step)
-    return p - unbiased * m / (np.sqrt(v / (1.0 - beta2**step)) + eps), m, v
+    return p - unbiased * m / (np.sqrt(v_max / (1.0 - beta2**step)) + eps), m, v, v_max
 
 
 @rule(slots=("m", "v", "v_max"), rest=quotient("m", "v_max", _adam_terms), squares=("v", "v_max"))
@@ -214,12 +228,8 @@ def amsgrad(
     eps: float, weight_decay: float, step: int,
 ) -> tuple[Any, ...]:  # fmt: skip
     """AdamW with the largest v so far in place of v.   Reddi, Kale & Kumar, 2018."""
-    m = beta1 * m + (1.0 - beta1) * g
-    v = beta2 * v + (1.0 - beta2) * (g * g)
-    v_max = np.maximum(v_max, v)
-    unbiased = lr / (1.0 - beta1**step)
     kept = (1.0 - lr * weight_decay) * p
-    return kept - unbiased * m / (np.sqrt(v_max / (1.0 - beta2**step)) + eps), m, v, v_max
+    return _amsgrad(kept, g, m, v, v_max, lr, beta1, beta2, eps, step)
 
 
 @rule(slots=("m", "v", "v_max"), squares=("v", "v_max"))
@@ -228,12 +238,7 @@ def amsgrad_l2(
     eps: float, weight_decay: float, step: int,
 ) -> tuple[Any, ...]:  # fmt: skip
     """AMSGrad on g + λp, as PyTorch's `Adam(weight_decay=λ, amsgrad=True)`."""
-    g = g + weight_decay * p
-    m = beta1 * m + (1.0 - beta1) * g
-    v = beta2 * v + (1.0 - beta2) * (g * g)
-    v_max = np.maximum(v_max, v)
-    unbiased = lr / (1.0 - beta1**step)
-    return p - unbiased * m / (np.sqrt(v_max / (1.0 - beta2**step)) + eps), m, v, v_max
+    return _amsgrad(p, g + weight_decay * p, m, v, v_max, lr, beta1, beta2, eps, step)
 
 
 def _nadam_prepare(
