@@ -12,6 +12,7 @@ import numpy as np
 
 import tinygrad_sparse as ts
 from tinygrad_sparse import ops, optim
+from tinygrad_sparse.errors import CheckpointError, explain
 from tinygrad_sparse.nn.soft_tree import leaf_update
 
 FLOOR = 1e-30  # of a count, so that the logarithm of a class never seen is finite
@@ -99,8 +100,11 @@ class Counts(ts.nn.Module):
 
     def load(self, arrays: Arrays) -> None:
         """Go on from `arrays`."""
+        scale, steps = float(arrays["scale"]), int(arrays["steps"])
+        if not (0 < scale <= 1 and steps >= 0):
+            raise CheckpointError(explain("load", "0 < scale <= 1", f"{scale} at step {steps}"))
         self._set(arrays["table"])
-        self.scale, self.steps = float(arrays["scale"]), int(arrays["steps"])
+        self.scale, self.steps = scale, steps
 
 
 class EpochCounts(ts.nn.Module):
@@ -159,10 +163,13 @@ class EpochCounts(ts.nn.Module):
         return {**self.state_dict(), "kept": np.array(self.kept)}
 
     def load(self, arrays: Arrays) -> None:
+        kept = float(arrays["kept"])
+        if not 0 <= kept <= 1:
+            raise CheckpointError(explain("load", "0 <= kept <= 1", f"{kept}"))
         self._set(arrays["start"])
         self.load_state_dict({"start": arrays["start"], "fresh": arrays["fresh"]})
         self.totals = self.fresh.data.sum(axis=0)
-        self.kept = float(arrays["kept"])
+        self.kept = kept
 
 
 SMOOTHING = {"exponential": Counts, "epoch": EpochCounts}

@@ -18,20 +18,27 @@ from tinygrad_sparse.nn.soft_tree import depth_of
 from .counts import host
 from .model import CHUNK, Model
 
-ROUTINGS = ("soft", "hard", "likeliest")
+WALKS = ("hard", "likeliest")  # end in one leaf
+ROUTINGS = ("soft", *WALKS)
 
 
 def route(model: Model, x: Any, routing: str) -> np.ndarray:
     """What the tree says of examples x (n, D), by a `routing`: (n, K)."""
+    check_routing(routing, ROUTINGS)
     if routing == "soft":
         return model.expected(x)
     return model.leaves.values()[leaves_reached(model, x, routing)]
 
 
+def check_routing(routing: str, allowed: tuple[str, ...]) -> None:
+    """Raise ValueError for one that is not allowed."""
+    if routing not in allowed:
+        raise ValueError(f"routing: expected one of {allowed}, got {routing!r}")
+
+
 def leaves_reached(model: Model, x: Any, routing: str) -> np.ndarray:
     """The one leaf of each example, (n,), counted from the left."""
-    if routing not in ROUTINGS[1:]:
-        raise ValueError(f"routing: expected one of {ROUTINGS}, got {routing!r}")
+    check_routing(routing, WALKS)
     reach = walk if routing == "hard" else likeliest
     rows = max(1, CHUNK // model.tree.weight.shape[0])
     parts = [reach(model, x[i : i + rows]) for i in range(0, x.shape[0], rows)]
