@@ -189,6 +189,7 @@ class SoftDecisionTree(BaseEstimator):
                 np.arange(len(data.targets)),
                 test_size=self.validation_fraction,
                 random_state=self._rng,
+                stratify=self._strata(data.targets),
             )
             part, data = data.take(held), data.take(learned)
             score = lambda: self._score(part)
@@ -196,6 +197,9 @@ class SoftDecisionTree(BaseEstimator):
         self.n_iter_ += len(history.losses)
         self.loss_curve_ = self.loss_curve_ + history.losses
         self.validation_scores_ = self.validation_scores_ + history.scores
+
+    def _strata(self, targets: np.ndarray) -> np.ndarray | None:
+        """What the part held out has in proportion; a regressor nothing."""
 
     def _partial_fit(self, X: Any, y: Any, sample_weight: Any, again: bool) -> Self:
         plan = Plan(

@@ -32,6 +32,11 @@ def on(device: str, x: np.ndarray) -> Any:
     return x if device == "cpu" else ts.tensor(x, device=device).data
 
 
+def put(p: ts.Tensor, values: np.ndarray) -> None:
+    """Set a parameter where it is."""
+    p.assign(on(p.device, values))
+
+
 class Counts(ts.nn.Module):
     """Pseudo-counts θ (C, L), a few rows a step: t += 1, θ ← (1 - α) θ + U, α = max(1/t, 1/n).
 
@@ -86,7 +91,7 @@ class Counts(ts.nn.Module):
 
     def _set(self, table: Any) -> None:
         table = host(table)
-        self.load_state_dict({"table": np.maximum(table, self.floor).astype(table.dtype)})
+        put(self.table, np.maximum(table, self.floor).astype(table.dtype))
         self.totals = self.table.data.sum(axis=0)
         self.scale = 1.0
 
@@ -155,7 +160,8 @@ class EpochCounts(ts.nn.Module):
     def _set(self, table: Any) -> None:
         table = host(table)
         table = np.maximum(table, self.floor).astype(table.dtype)
-        self.load_state_dict({"start": table, "fresh": np.zeros_like(table)})
+        put(self.start, table)
+        put(self.fresh, np.zeros_like(table))
         self.start_totals, self.totals = (p.data.sum(axis=0) for p in (self.start, self.fresh))
         self.kept = 1.0
 

@@ -148,6 +148,13 @@ class SoftDecisionTreeClassifier(ClassifierMixin, SoftDecisionTree):
             weights = weights * factors
         return labels, weights
 
+    def _strata(self, targets: np.ndarray) -> np.ndarray | None:
+        counts = np.bincount(targets)
+        counts = counts[counts > 0]
+        share = min(self.validation_fraction, 1 - self.validation_fraction)
+        few = counts.min() < 2 or int(share * len(targets)) < len(counts)
+        return None if few else targets
+
     def _leaves(self, L: int, rng: Any, dtype: Any) -> Any:
         C, built = len(self.classes_), self._built
         if built.leaves == "gradient":

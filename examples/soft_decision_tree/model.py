@@ -19,6 +19,7 @@ from tinygrad_sparse.errors import CheckpointError, explain
 from tinygrad_sparse.nn.soft_tree import PathPenalty, SoftTree, SparseRows, leaves_of
 
 from .counts import Arrays, host, on
+from .leaves import Leaves
 
 SLOW = 0.05
 EPS = 1e-8  # Adam's
@@ -83,7 +84,7 @@ class Model:
     (biases, temperatures, leaves trained by gradient) moves by `SLOW` of it.
     """
 
-    def __init__(self, tree: SoftTree, leaves: Any, penalty: PathPenalty, size: Size) -> None:
+    def __init__(self, tree: SoftTree, leaves: Leaves, penalty: PathPenalty, size: Size) -> None:
         self.tree, self.leaves, self.penalty, self.size = tree, leaves, penalty, size
         others = [*tree.parameters()[1:], *leaves.trained]
         # Lazy matters for sparse x only: a gate's weights for a feature move when it is seen.
@@ -241,14 +242,17 @@ def train(
     history = History([], [])
     best, best_score, best_epoch = None, -np.inf, 0
     total = plan.epochs * batches
+    decay = (
+        optim.linear_decay if plan.schedule == "linear" else lambda rate, _: optim.constant(rate)
+    )
+    rate = decay(plan.learning_rate, total)
     with tqdm(total=total, unit=" batches", disable=not plan.verbose) as bar:
         for epoch in range(plan.epochs):
             model.leaves.begin_epoch(batches, plan.stream)
             order = rng.permutation(n)
             loss = 0.0
             for k in range(batches):
-                done = (epoch * batches + k) / total if plan.schedule == "linear" else 0.0
-                model.set_rate(plan.learning_rate * (1.0 - done))
+                model.set_rate(rate(epoch * batches + k + 1))
                 batch = data if batches == 1 else data.take(order[k::batches])
                 loss += model.step(batch) * float(batch.weights.sum())
                 bar.update()

@@ -16,7 +16,7 @@ from scipy import sparse
 from tinygrad_sparse.nn.soft_tree import depth_of
 
 from .counts import host
-from .model import CHUNK, Model
+from .model import CHUNK, Model, rows_of_csr
 
 WALKS = ("hard", "likeliest")  # end in one leaf
 ROUTINGS = ("soft", *WALKS)
@@ -58,8 +58,8 @@ def walk(model: Model, x: Any) -> np.ndarray:
     node = np.zeros(n, np.int64)
     for _ in range(depth_of(len(bias))):
         if sparse.issparse(x):
-            rows = np.repeat(np.arange(n), np.diff(x.indptr))
-            z = np.bincount(rows, x.data * weight[x.indices, node[rows]], minlength=n)
+            rows, columns, values, _ = rows_of_csr(x)
+            z = np.bincount(rows, values * weight[columns, node[rows]], minlength=n)
         else:
             z = np.einsum("nd,nd->n", x, by_gate[node])
         node = 2 * node + 1 + ((z + bias[node]) * beta[node] > 0)

@@ -414,7 +414,7 @@ def test_early_stopping_keeps_the_best_epoch(monkeypatch):
     X, y = iris()
     y = np.where(np.random.default_rng(0).random(150) < 0.3, (y + 1) % 3, y)  # something to overfit
     tree = SoftDecisionTreeClassifier(
-        depth=5, random_state=0, max_iter=200, early_stopping=True, validation_fraction=0.3,
+        depth=5, random_state=1, max_iter=200, early_stopping=True, validation_fraction=0.3,
         n_iter_no_change=5, batch_size=16,
     ).fit(X, y)  # fmt: skip
     scores = tree.validation_scores_
@@ -429,6 +429,8 @@ def test_early_stopping_keeps_the_best_epoch(monkeypatch):
         )
         clone(tree).set_params(max_iter=1).fit(X, y)
     part = held[0]
+    ratio = np.bincount(part.targets) / np.bincount(np.searchsorted(tree.classes_, y))
+    np.testing.assert_allclose(ratio, 0.3, atol=0.02)  # each class in its proportion
     assert kept(tree, part) == max(scores) > scores[-1]
     assert tree.score(part.x, tree.classes_[part.targets]) == max(scores)
     regressor = SoftDecisionTreeRegressor(
@@ -939,6 +941,10 @@ def test_a_folder_of_idx_files(tmp_path):
     s = data.read(str(tmp_path))
     assert s.X.shape == (20, 12) and s.X_test.shape == (6, 12) and s.image_shape == (4, 3)
     assert s.X.dtype == np.float32 and 0.9 < s.X.max() <= 1
+    assert s.class_names is None
+    labels = np.r_[data.FASHION, np.arange(10)]
+    write_idx(tmp_path / "train-labels-idx1-ubyte", labels)
+    assert data.read(str(tmp_path)).class_names[9] == "boot"
     (tmp_path / "t10k-labels-idx1-ubyte").write_bytes(b"\0\0\x08\x01\0\0\0\x07abc")
     with pytest.raises(ValueError, match="expected 7 bytes after the header, got 3"):
         data.read(str(tmp_path))
