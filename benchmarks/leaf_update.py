@@ -119,7 +119,7 @@ def main() -> None:
         peaks = [peak_bytes(run) / 1e6 for run in runs.values()]
         one_hot, log_space = times[OneHot], times[LogSpace]
         print(
-            f"{C:8,}{ours[C] * 1e3:10.2f}{peaks[0]:7.2f}{one_hot * 1e3:12.2f}{peaks[1]:8.1f}"
+            f"{C:8,}{times[Ours] * 1e3:10.2f}{peaks[0]:7.2f}{one_hot * 1e3:12.2f}{peaks[1]:8.1f}"
             f"{one_hot / times[Ours]:8.1f}{log_space * 1e3:14.1f}{peaks[2]:8.1f}"
             f"{log_space / times[Ours]:9.0f}{difference:12.1e}"
         )

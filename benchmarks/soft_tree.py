@@ -22,6 +22,7 @@ import numpy as np
 from scipy import sparse
 from threadpoolctl import threadpool_limits
 
+import tinygrad_sparse as ts
 from benchmarks.timing import heading, medians, peak_bytes
 from examples.soft_decision_tree.data import read
 from examples.soft_decision_tree.leaves import CountedLeaves, GradientLeaves
@@ -147,6 +148,7 @@ def compare(title: str, data: Data, C: int, rounds: int) -> None:
         return lambda: losses[name].append(steps[name](next(turns)))
 
     runs = {name: run(name) for name in steps}
+    ts.set_num_threads(1)
     with threadpool_limits(1):
         times = medians(runs, rounds)
     last = {name: mean(of_one[-LAST:]) for name, of_one in losses.items()}

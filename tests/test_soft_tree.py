@@ -95,6 +95,33 @@ def test_what_is_no_tree_is_refused():
         PathPenalty(3, -1.0)
 
 
+@pytest.mark.parametrize("dtype", [np.int64, np.int8, np.uint8])
+def test_whole_numbers_are_logits_like_any_others(dtype):
+    z = np.array([[1, 0, 3], [2, 1, 5]], dtype)
+    np.testing.assert_array_equal(log_arrivals(z), log_arrivals(z.astype(float)))
+    np.testing.assert_array_equal(log_arrivals(ts.tensor(z)).data, log_arrivals(z.astype(float)))
+
+
+@pytest.mark.parametrize(
+    "depth", [-1, 70, 10**400, 2.0, True], ids=["-1", "70", "huge", "2.0", "True"]
+)
+def test_a_depth_that_no_tree_has_is_refused(depth):
+    for make in (lambda: SoftTree(3, depth), lambda: PathPenalty(depth, 1.0)):
+        with pytest.raises(errors.ArgumentError, match="depth, a whole number from 0 to 24, got"):
+            make()
+
+
+def test_parts_of_other_sizes_are_refused():
+    with pytest.raises(errors.ArgumentError, match="SoftTree: expected D >= 1 features, got 0"):
+        SoftTree(0, 2)
+    nodes = log_arrivals(np.zeros((4, 3)))
+    for depth, some in ((3, nodes), (2, nodes[0])):
+        with pytest.raises(errors.ShapeError, match=r"PathPenalty: expected log_nodes \(B, "):
+            PathPenalty(depth, 1.0)(some)
+    with pytest.raises(errors.ShapeError, match=r"log_likelihood: expected two .* of equal L"):
+        log_likelihood(leaves_of(nodes), np.zeros((4, 1)))
+
+
 # ----------------------------------------------------------------------------- leaf update
 
 
@@ -242,3 +269,20 @@ def test_a_temperature_is_trained_only_if_asked_for():
     sharper = np.exp(fixed(x).data[:, 1:3]).max(axis=1)
     softer = np.exp(SoftTree(4, 2, seed=0)(x).data[:, 1:3]).max(axis=1)
     assert (sharper > softer).all()
+
+
+def test_a_temperature_that_is_not_trained_is_saved_and_checked():
+    sharp, dull = (SoftTree(4, 2, inverse_temperature=b, seed=0) for b in (3.0, 1.0))
+    state = sharp.state_dict()
+    np.testing.assert_array_equal(state["beta"], np.full(3, 3.0, np.float32))
+    SoftTree(4, 2, inverse_temperature=3.0).load_state_dict(state)
+    before = dull.state_dict()
+    with pytest.raises(errors.CheckpointError, match=r"expected beta \[1. 1. 1.\] as here"):
+        dull.load_state_dict(state | {"bias": np.ones(3, np.float32)})
+    np.testing.assert_array_equal(dull.bias.data, before["bias"])
+    both = ts.nn.Sequential(sharp, dull)
+    assert [name for name in both.state_dict() if "beta" in name] == [
+        "layers.0.beta",
+        "layers.1.beta",
+    ]
+    assert [name for name, _ in both.named_parameters() if "beta" in name] == []

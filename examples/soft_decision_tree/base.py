@@ -5,7 +5,8 @@ Between calls the fitted state is a `Model`; pickle and `store` see it as plain 
 
 from __future__ import annotations
 
-from typing import Any, Self
+from numbers import Real
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -13,9 +14,9 @@ from sklearn.model_selection import train_test_split
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from tinygrad_sparse.nn.soft_tree import PathPenalty, SoftTree
+from tinygrad_sparse.nn.soft_tree import DEEPEST, PathPenalty, SoftTree, depth_of
 
-from .counts import SMOOTHING, host
+from .counts import SMOOTHING, Arrays, host
 from .model import Data, Model, Plan, Size, train
 from .routing import leaves_reached, route
 
@@ -26,15 +27,42 @@ CHOICES = {
     "schedule": ("linear", "constant"),
     "device": ("cpu", "cuda"),
 }
-FROM = {"depth": 0, "batch_size": 1, "max_iter": 1, "n_iter_no_change": 1}
+COUNTS = {
+    "depth": (0, DEEPEST),
+    "batch_size": (1, None),
+    "max_iter": (1, None),
+    "n_iter_no_change": (1, None),
+}
 TINY, BIG = np.finfo(float).tiny, np.finfo(float).max
 RANGES = {
     "learning_rate": (TINY, BIG, "a number > 0"),
     "inverse_temperature": (TINY, BIG, "a number > 0"),
     "penalty": (0, BIG, "a number >= 0"),
+    "tol": (0, BIG, "a number >= 0"),
     "penalty_decay": (TINY, 1, "a share in (0, 1]"),
     "validation_fraction": (TINY, 1 - np.finfo(float).epsneg, "a share in (0, 1)"),
 }
+AS_WEIGHTS = ("learning_rate", "inverse_temperature", "penalty")  # meet numbers of X's dtype
+
+
+class Built(NamedTuple):
+    """The settings that a model was built with. Those of the estimator wait for the next `fit`."""
+
+    depth: int
+    leaves: str
+    smoothing: str
+    inverse_temperature: float
+    learn_temperature: bool
+    penalty: float
+    penalty_decay: float
+    penalty_window: bool
+    device: str
+    leaf_form: str | None = None  # of a classifier
+
+    @staticmethod
+    def of(settings: dict[str, Any]) -> Built:
+        """Those among all settings."""
+        return Built(**{name: v for name, v in settings.items() if name in Built._fields})
 
 
 class SoftDecisionTree(BaseEstimator):
@@ -90,7 +118,8 @@ class SoftDecisionTree(BaseEstimator):
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Learn from X (n, D), dense or sparse, and y (n,); examples of weight 0 count as absent.
 
-        With ``warm_start=True`` training goes on from where the last call ended.
+        With ``warm_start=True`` training goes on from where the last call ended. A call that fails
+        changes nothing.
         """
         again = self.warm_start and hasattr(self, "_model")
         plan = Plan(
@@ -107,7 +136,25 @@ class SoftDecisionTree(BaseEstimator):
     def _learn(
         self, X: Any, y: Any, sample_weight: Any, again: bool, plan: Plan, hold_out: bool
     ) -> Self:
-        self._check_settings()
+        before = dict(vars(self))
+        whole = again and not plan.stream  # all that can fail in a stream fails before it learns
+        kept = (self._model.arrays(), self._rng.get_state()) if whole else None
+        try:
+            self._check_settings(again)
+            with np.errstate(over="ignore", invalid="ignore"):  # found by looking at the results
+                data = self._data(X, y, sample_weight, again)
+                self._train(data, plan, again, hold_out)
+        except BaseException:
+            vars(self).clear()
+            vars(self).update(before)
+            if kept is not None:
+                self._model.load(kept[0])
+                self._rng.set_state(kept[1])
+            raise
+        return self
+
+    def _data(self, X: Any, y: Any, sample_weight: Any, again: bool) -> Data:
+        """The examples of positive weight, checked."""
         X, y = validate_data(
             self,
             X,
@@ -117,16 +164,24 @@ class SoftDecisionTree(BaseEstimator):
             multi_output=True,  # a column is made flat, with a warning; see `_known_targets`
             reset=not again,
         )
+        self._check_dtype(X.dtype)
         weights = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
         targets, weights = self._known_targets(y, weights, again)
+        if not weights.sum() <= float(np.finfo(X.dtype).max):
+            raise ValueError(f"sample_weight: expected a sum that {X.dtype} holds, got more")
         data = Data(X, targets, weights)
         if not weights.all():
             data = data.take(np.flatnonzero(weights))
         if not len(data.targets):
             raise ValueError("sample_weight: expected a positive weight, got only zeros")
+        return data
+
+    def _train(self, data: Data, plan: Plan, again: bool, hold_out: bool) -> None:
+        size = Size.of(data)
         if not again:
             self._rng = check_random_state(self.random_state)
-            self._model = self._build(X.shape[1], Size.of(data), self._rng, X.dtype)
+            self._built = Built.of(self.get_params())
+            self._model = self._build(data.x.shape[1], size, self._rng, data.x.dtype)
             self.n_iter_, self.loss_curve_, self.validation_scores_ = 0, [], []
         score = None
         if hold_out:
@@ -134,14 +189,17 @@ class SoftDecisionTree(BaseEstimator):
                 np.arange(len(data.targets)),
                 test_size=self.validation_fraction,
                 random_state=self._rng,
+                stratify=self._strata(data.targets),
             )
             part, data = data.take(held), data.take(learned)
             score = lambda: self._score(part)
         history = train(self._model, data, plan, self._rng, score)
         self.n_iter_ += len(history.losses)
-        self.loss_curve_ += history.losses
-        self.validation_scores_ += history.scores
-        return self
+        self.loss_curve_ = self.loss_curve_ + history.losses
+        self.validation_scores_ = self.validation_scores_ + history.scores
+
+    def _strata(self, targets: np.ndarray) -> np.ndarray | None:
+        """What the part held out has in proportion; a regressor nothing."""
 
     def _partial_fit(self, X: Any, y: Any, sample_weight: Any, again: bool) -> Self:
         plan = Plan(
@@ -152,35 +210,56 @@ class SoftDecisionTree(BaseEstimator):
         )
         return self._learn(X, y, sample_weight, again, plan, hold_out=False)
 
-    def _check_settings(self) -> None:
+    def _check_settings(self, again: bool = False) -> None:
         """Raise ValueError for a setting out of range, before anything is learned."""
         for name, known in CHOICES.items():
             if getattr(self, name, known[0]) not in known:
                 raise ValueError(f"{name}: expected one of {known}, got {getattr(self, name)!r}")
-        for name, least in FROM.items():
+        for name, (least, most) in COUNTS.items():
             value = getattr(self, name)
-            if not isinstance(value, (int, np.integer)) or value < least:
-                raise ValueError(f"{name}: expected a whole number from {least}, got {value!r}")
+            whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+            if not whole or value < least or (most is not None and value > most):
+                to = "" if most is None else f" to {most}"
+                raise ValueError(
+                    f"{name}: expected a whole number from {least}{to}, got {value!r:.20}"
+                )
         for name, (low, high, text) in RANGES.items():
             value = getattr(self, name)
-            if not low <= value <= high:
+            if not isinstance(value, Real) or isinstance(value, bool) or not low <= value <= high:
                 raise ValueError(f"{name}: expected {text}, got {value!r}")
+        if again:
+            now = Built.of(self.get_params())
+            for name, was, is_now in zip(Built._fields, self._built, now, strict=True):
+                if was != is_now:
+                    raise ValueError(
+                        f"{name}: expected {was!r}, which the tree was built with and goes on"
+                        f" with, got {is_now!r}"
+                    )
+
+    def _check_dtype(self, dtype: Any) -> None:
+        """Raise ValueError for a setting that is no number in the dtype of the weights."""
+        for name in AS_WEIGHTS:
+            value = getattr(self, name)
+            low, high = float(np.finfo(dtype).tiny), float(np.finfo(dtype).max)
+            if value != 0 and not low <= value <= high:
+                raise ValueError(f"{name}: expected a number that {dtype} holds, got {value!r}")
 
     def _build(self, D: int, size: Size, rng: Any, dtype: Any) -> Model:
+        built = self._built
         tree = SoftTree(
             D,
-            self.depth,
-            inverse_temperature=self.inverse_temperature,
-            learn_temperature=self.learn_temperature,
+            built.depth,
+            inverse_temperature=built.inverse_temperature,
+            learn_temperature=built.learn_temperature,
             std=1.0 / size.length,
             seed=rng.randint(2**31 - 1),
             dtype=dtype,
         )
-        tree.to(self.device)
+        tree.to(built.device)
         penalty = PathPenalty(
-            self.depth, self.penalty, decay=self.penalty_decay, window=self.penalty_window
+            built.depth, built.penalty, decay=built.penalty_decay, window=built.penalty_window
         )
-        return Model(tree, self._leaves(2**self.depth, rng, dtype), penalty, size)
+        return Model(tree, self._leaves(2**built.depth, rng, dtype), penalty, size)
 
     # -- what was learned --------------------------------------------------------------------
 
@@ -201,6 +280,16 @@ class SoftDecisionTree(BaseEstimator):
         """The probability that each example arrives at each node, (n, 2^(depth + 1) - 1)."""
         X = self._examples(X)
         return np.exp(self._model.log_nodes(X))
+
+    @property
+    def _leaf_numbers(self) -> int:
+        """How many numbers the leaves are at least."""
+        return int(2**self._built.depth)
+
+    @property
+    def _depth(self) -> int:
+        """Of what was built, whatever the setting is now."""
+        return depth_of(self._fitted.tree.weight.shape[1])
 
     @property
     def gate_weights_(self) -> np.ndarray:
@@ -239,9 +328,21 @@ class SoftDecisionTree(BaseEstimator):
         if arrays is not None:
             self._restore(arrays)
 
-    def _restore(self, arrays: dict[str, np.ndarray]) -> None:
-        """Make the model that `arrays` were taken from."""
+    def _restore(self, arrays: Arrays) -> None:
+        """Make the model that `arrays` were taken from. Raises ValueError where they are none."""
         weight = arrays["tree.weight"]
-        model = self._build(len(weight), Size(), np.random.RandomState(0), weight.dtype)
+        D, N = weight.shape
+        largest = max(a.size for name, a in arrays.items() if name.startswith("leaves."))
+        if depth_of(N) != self._built.depth or self._leaf_numbers > largest:
+            raise ValueError("a header of a larger tree")  # found before anything of its size is
+        model = self._build(D, Size(), np.random.RandomState(0), weight.dtype)
         model.load(arrays)
+        for name, here in model.arrays().items():
+            a = arrays.get(name)
+            if a is None or a.shape != here.shape or a.dtype != here.dtype:
+                raise ValueError(f"{name}: expected {here.dtype} {here.shape}")
+            if a.dtype.kind == "f" and (np.isnan(a).any() or np.isposinf(a).any()):
+                raise ValueError(f"{name}: expected numbers")
+        if unknown := set(arrays) - set(model.arrays()):
+            raise ValueError(f"unknown arrays {sorted(unknown)}")
         self._model = model

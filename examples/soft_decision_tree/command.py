@@ -72,10 +72,8 @@ def draw(tree: SoftDecisionTreeClassifier, examples: Set, options: argparse.Name
     figure = plot_tree(tree, X=examples.X_test[: options.shown], levels=options.levels, **shown)
     figure.savefig(options.out, format="png")
     print(f"\nA picture of the tree: {options.out}")
-    first = examples.X_test[:1]
-    first = first.toarray()[0] if hasattr(first, "toarray") else first[0]
     way = options.out.with_name(f"{options.out.stem}-path{options.out.suffix}")
-    plot_path(tree, first, **shown).savefig(way, format="png")
+    plot_path(tree, examples.X_test[:1], **shown).savefig(way, format="png")
     print(f"The way of one example: {way}")
 
 

@@ -12,6 +12,7 @@ import numpy as np
 
 import tinygrad_sparse as ts
 from tinygrad_sparse import ops, optim
+from tinygrad_sparse.errors import CheckpointError, explain
 from tinygrad_sparse.nn.soft_tree import leaf_update
 
 FLOOR = 1e-30  # of a count, so that the logarithm of a class never seen is finite
@@ -29,6 +30,11 @@ def host(x: Any) -> np.ndarray:
 def on(device: str, x: np.ndarray) -> Any:
     """An array on a device: itself on the CPU."""
     return x if device == "cpu" else ts.tensor(x, device=device).data
+
+
+def put(p: ts.Tensor, values: np.ndarray) -> None:
+    """Set a parameter where it is."""
+    p.assign(on(p.device, values))
 
 
 class Counts(ts.nn.Module):
@@ -85,7 +91,7 @@ class Counts(ts.nn.Module):
 
     def _set(self, table: Any) -> None:
         table = host(table)
-        self.load_state_dict({"table": np.maximum(table, self.floor).astype(table.dtype)})
+        put(self.table, np.maximum(table, self.floor).astype(table.dtype))
         self.totals = self.table.data.sum(axis=0)
         self.scale = 1.0
 
@@ -99,8 +105,11 @@ class Counts(ts.nn.Module):
 
     def load(self, arrays: Arrays) -> None:
         """Go on from `arrays`."""
+        scale, steps = float(arrays["scale"]), int(arrays["steps"])
+        if not (0 < scale <= 1 and steps >= 0):
+            raise CheckpointError(explain("load", "0 < scale <= 1", f"{scale} at step {steps}"))
         self._set(arrays["table"])
-        self.scale, self.steps = float(arrays["scale"]), int(arrays["steps"])
+        self.scale, self.steps = scale, steps
 
 
 class EpochCounts(ts.nn.Module):
@@ -151,7 +160,8 @@ class EpochCounts(ts.nn.Module):
     def _set(self, table: Any) -> None:
         table = host(table)
         table = np.maximum(table, self.floor).astype(table.dtype)
-        self.load_state_dict({"start": table, "fresh": np.zeros_like(table)})
+        put(self.start, table)
+        put(self.fresh, np.zeros_like(table))
         self.start_totals, self.totals = (p.data.sum(axis=0) for p in (self.start, self.fresh))
         self.kept = 1.0
 
@@ -159,10 +169,13 @@ class EpochCounts(ts.nn.Module):
         return {**self.state_dict(), "kept": np.array(self.kept)}
 
     def load(self, arrays: Arrays) -> None:
+        kept = float(arrays["kept"])
+        if not 0 <= kept <= 1:
+            raise CheckpointError(explain("load", "0 <= kept <= 1", f"{kept}"))
         self._set(arrays["start"])
         self.load_state_dict({"start": arrays["start"], "fresh": arrays["fresh"]})
         self.totals = self.fresh.data.sum(axis=0)
-        self.kept = float(arrays["kept"])
+        self.kept = kept
 
 
 SMOOTHING = {"exponential": Counts, "epoch": EpochCounts}

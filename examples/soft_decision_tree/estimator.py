@@ -115,7 +115,9 @@ class SoftDecisionTreeClassifier(ClassifierMixin, SoftDecisionTree):
         if classes is None and not again:
             raise ValueError("classes must be passed on the first call to partial_fit")
         if classes is not None:
-            classes = np.unique(classes)
+            classes = np.unique(column_or_1d(classes))
+            if not len(classes) or (classes.dtype.kind == "f" and not np.isfinite(classes).all()):
+                raise ValueError(f"classes: expected labels, got {classes}")
             if again and not np.array_equal(classes, self.classes_):
                 raise ValueError(f"classes: expected {self.classes_} as before, got {classes}")
         self._declared = classes
@@ -138,16 +140,34 @@ class SoftDecisionTreeClassifier(ClassifierMixin, SoftDecisionTree):
             got = np.unique(y[unknown])
             raise ValueError(f"y: expected the classes {self.classes_}, got also {got}")
         if self.class_weight is not None:
-            weights = weights * compute_sample_weight(self.class_weight, y)
+            factors = compute_sample_weight(self.class_weight, y)
+            if not (np.isfinite(factors).all() and (factors >= 0).all()):
+                raise ValueError(
+                    f"class_weight: expected finite weights >= 0, got {self.class_weight!r}"
+                )
+            weights = weights * factors
         return labels, weights
 
+    def _strata(self, targets: np.ndarray) -> np.ndarray | None:
+        counts = np.bincount(targets)
+        counts = counts[counts > 0]
+        share = min(self.validation_fraction, 1 - self.validation_fraction)
+        few = counts.min() < 2 or int(share * len(targets)) < len(counts)
+        return None if few else targets
+
     def _leaves(self, L: int, rng: Any, dtype: Any) -> Any:
-        C = len(self.classes_)
-        if self.leaves == "gradient":
-            return GradientLeaves(C, L, rng, dtype, self.device)
+        C, built = len(self.classes_), self._built
+        if built.leaves == "gradient":
+            return GradientLeaves(C, L, rng, dtype, built.device)
         return CountedLeaves(
-            C, L, smoothing=self.smoothing, form=self.leaf_form, dtype=dtype, device=self.device
+            C, L, smoothing=built.smoothing, form=built.leaf_form, dtype=dtype, device=built.device
         )
+
+    @property
+    def _leaf_numbers(self) -> int:
+        if not np.array_equal(np.unique(self.classes_), self.classes_):
+            raise ValueError(f"classes_: expected each class once, in order, got {self.classes_}")
+        return super()._leaf_numbers * len(self.classes_)
 
     def _score(self, part: Data) -> float:
         guesses = route(self._model, part.x, "soft").argmax(axis=1)
@@ -196,15 +216,21 @@ class SoftDecisionTreeRegressor(RegressorMixin, SoftDecisionTree):
     ) -> tuple[np.ndarray, np.ndarray]:
         y = column_or_1d(y, warn=True).astype(np.float64)
         if not again and weights.any():
-            self._mean = np.average(y, weights=weights)
-            deviation = np.sqrt(np.average((y - self._mean) ** 2, weights=weights))
-            self._unit = deviation if deviation > 0 else 1.0
-        return (y - self._mean) / self._unit, weights
+            top = np.exp2(np.frexp(np.abs(y).max())[1] - 1.0)  # squares of y / top are numbers
+            mean = np.average(y / top, weights=weights)
+            deviation = np.sqrt(np.average((y / top - mean) ** 2, weights=weights))
+            self._mean, self._unit = mean * top, deviation * top if deviation > 0 else 1.0
+        with np.errstate(over="ignore"):
+            targets = (y - self._mean) / self._unit
+        if not np.isfinite(targets).all():
+            raise ValueError("y: expected numbers near those of the first call, got larger ones")
+        return targets, weights
 
     def _leaves(self, L: int, rng: Any, dtype: Any) -> Any:
-        if self.leaves == "gradient":
-            return TrainedMeans(L, rng, dtype, self.device)
-        return GaussianLeaves(L, smoothing=self.smoothing, dtype=dtype, device=self.device)
+        built = self._built
+        if built.leaves == "gradient":
+            return TrainedMeans(L, rng, dtype, built.device)
+        return GaussianLeaves(L, smoothing=built.smoothing, dtype=dtype, device=built.device)
 
     def _score(self, part: Data) -> float:
         guesses = route(self._model, part.x, "soft")[:, 0]
@@ -213,10 +239,10 @@ class SoftDecisionTreeRegressor(RegressorMixin, SoftDecisionTree):
     @property
     def leaf_values_(self) -> np.ndarray:
         """What each leaf predicts, (2^depth, 1)."""
-        values = self._fitted.leaves.values()
+        values = self._fitted.leaves.values().astype(np.float64)
         return values * self._unit + self._mean
 
     def predict(self, X: Any, routing: str = "soft") -> np.ndarray:
         """The mean of y given each example, (n,); for `routing` see the module of that name."""
-        mean = self._route(X, routing)[:, 0]
+        mean = self._route(X, routing)[:, 0].astype(np.float64)
         return mean * self._unit + self._mean

@@ -1,9 +1,5 @@
 """What the leaves say, and the two ways to teach it to them: by gradient, or without.
 
-A kind of leaves has `losses` (what each example costs, given the log-probabilities that it arrives
-at each leaf), `update` (the step without gradients), `values` (what a leaf predicts) and `arrays`
-(all it remembers, by name). Its `trained` parameters are the optimizer's.
-
 Without gradients, a leaf counts. It takes its share of every example that it explained,
 ``U[c, l] = Σ_{i: y_i = c} r_il``, and its distribution follows the counts. U comes out of the same
 backward pass that trains the gates, as the row-sparse gradient of a table that the labels looked
@@ -13,7 +9,8 @@ up. So a step touches the classes of its batch; the others decay by one factor, 
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -21,10 +18,36 @@ import tinygrad_sparse as ts
 from tinygrad_sparse import ops
 from tinygrad_sparse.nn.soft_tree import log_likelihood
 
-from .counts import FLOOR, SMOOTHING, Arrays, host, on
+from .counts import FLOOR, SMOOTHING, Arrays, host, on, put
 
 LEAST_VARIANCE = 1e-3  # of a leaf, where y has variance 1: no leaf may sit on a single example
 LOG_ROOT_2PI = 0.5 * math.log(2.0 * math.pi)
+
+
+class Leaves(Protocol):
+    """What a tree needs of its leaves."""
+
+    @property
+    def trained(self) -> Sequence[ts.Tensor]:
+        """The parameters that are the optimizer's."""
+
+    def losses(self, log_leaves: Any, targets: np.ndarray) -> Any:
+        """What each example costs, (B,), given log_leaves (B, L): where it arrives."""
+
+    def begin_epoch(self, batches: int, stream: bool) -> None:
+        """Prepare for so many batches; more will follow a stream's."""
+
+    def update(self, grads: ts.GradStore, weight: float) -> None:
+        """The step without gradients."""
+
+    def values(self) -> np.ndarray:
+        """What each leaf predicts, (L, K)."""
+
+    def arrays(self) -> Arrays:
+        """All it remembers."""
+
+    def load(self, arrays: Arrays) -> None:
+        """Go on from `arrays`."""
 
 
 class GradientLeaves(ts.nn.Module):
@@ -175,8 +198,8 @@ class GaussianLeaves(ts.nn.Module):
         n, first, second = host(self.counts.data())
         mean = first / n
         variance = np.maximum(second / n - mean * mean, LEAST_VARIANCE)
-        new = {"mean": mean, "log_sigma": 0.5 * np.log(variance)}
-        self.load_state_dict(self.state_dict() | new)
+        put(self.mean, mean)
+        put(self.log_sigma, 0.5 * np.log(variance))
 
     def values(self) -> np.ndarray:
         """What the leaves predict, (L, 1)."""

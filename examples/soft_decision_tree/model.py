@@ -15,9 +15,11 @@ from tqdm import tqdm
 
 import tinygrad_sparse as ts
 from tinygrad_sparse import ops, optim
+from tinygrad_sparse.errors import CheckpointError, explain
 from tinygrad_sparse.nn.soft_tree import PathPenalty, SoftTree, SparseRows, leaves_of
 
 from .counts import Arrays, host, on
+from .leaves import Leaves
 
 SLOW = 0.05
 EPS = 1e-8  # Adam's
@@ -50,16 +52,29 @@ class Size(NamedTuple):
 
     @staticmethod
     def of(data: Data) -> Size:
-        """Of some examples; 1 where all are zero."""
+        """Of some examples; 1 where all are zero.
+
+        Raises ValueError where they are so large or small that squares, which Adam takes of
+        gradients, would not be numbers of their dtype.
+        """
         reach = square = 0.0
         rows = max(1, CHUNK // data.x.shape[1])
-        for start in range(0, data.x.shape[0], rows):
-            x, weights = abs(data.x[start : start + rows]), data.weights[start : start + rows]
-            squares = x.multiply(x) if sparse.issparse(x) else x * x
-            reach += float(np.asarray(x.sum(axis=1)).ravel() @ weights)
-            square += float(np.asarray(squares.sum(axis=1)).ravel() @ weights)
-        total = float(data.weights.sum())
-        return Size(reach / total or 1.0, (square / total) ** 0.5 or 1.0)
+        with np.errstate(over="ignore", under="ignore"):
+            for start in range(0, data.x.shape[0], rows):
+                x = abs(data.x[start : start + rows].astype(np.float64, copy=False))
+                weights = data.weights[start : start + rows].astype(np.float64, copy=False)
+                squares = x.multiply(x) if sparse.issparse(x) else x * x
+                reach += float(np.asarray(x.sum(axis=1)).ravel() @ weights)
+                square += float(np.asarray(squares.sum(axis=1)).ravel() @ weights)
+        total = float(data.weights.sum(dtype=np.float64))
+        size = Size(reach / total or 1.0, (square / total) ** 0.5 or 1.0)
+        big = float(np.finfo(data.x.dtype).max) ** 0.25
+        if not (1 / big <= min(size) and max(size) <= big):
+            raise ValueError(
+                f"X: expected {data.x.dtype} features whose length is from {1 / big:.0e} to"
+                f" {big:.0e}, got {size.length:.3g}. Hint: put a scaler in front."
+            )
+        return size
 
 
 class Model:
@@ -69,7 +84,7 @@ class Model:
     (biases, temperatures, leaves trained by gradient) moves by `SLOW` of it.
     """
 
-    def __init__(self, tree: SoftTree, leaves: Any, penalty: PathPenalty, size: Size) -> None:
+    def __init__(self, tree: SoftTree, leaves: Leaves, penalty: PathPenalty, size: Size) -> None:
         self.tree, self.leaves, self.penalty, self.size = tree, leaves, penalty, size
         others = [*tree.parameters()[1:], *leaves.trained]
         # Lazy matters for sparse x only: a gate's weights for a feature move when it is seen.
@@ -78,7 +93,9 @@ class Model:
     def set_rate(self, rate: float) -> None:
         """Say how far the next step may go."""
         weights, others = self.optimizer.groups
-        weights["lr"], weights["eps"] = rate / self.size.reach, EPS * self.size.length
+        if not (lr := rate / self.size.reach) <= float(np.finfo(self.dtype).max):
+            raise ValueError(f"learning_rate: expected steps that {self.dtype} holds, got {lr}")
+        weights["lr"], weights["eps"] = lr, EPS * self.size.length
         others["lr"] = rate * SLOW
 
     @property
@@ -116,6 +133,9 @@ class Model:
                 even = (batch.weights == 1.0).all()
                 weights = None if even else on(self.device, np.log(batch.weights))
                 loss = fit + self.penalty(log_nodes, weights)
+        if not np.isfinite(found := loss.item()):
+            hint = "lower learning_rate, inverse_temperature or penalty"
+            raise ValueError(f"fit: expected a finite loss, got {found}. Hint: {hint}.")
         grads = tape.backward(loss)
         self.optimizer.step(grads)
         self.leaves.update(grads, weight)
@@ -166,7 +186,10 @@ class Model:
         """Go on from `arrays`. Raises CheckpointError where they do not fit this model."""
         self.tree.load_state_dict(part(arrays, "tree."))
         self.leaves.load(part(arrays, "leaves."))
-        self.size = Size(*arrays["size"].tolist())
+        size = arrays["size"]
+        if size.dtype != np.float64 or size.shape != (2,) or not (0 < size).all():
+            raise CheckpointError(explain("load", "a size of two numbers > 0", f"{size}"))
+        self.size = Size(*size.tolist())
         slots, rows = part(arrays, "optimizer."), part(arrays, "rows.")
         numbers = {name: slots[name].tolist() for name in ("calls", "steps", "leads")}
         count = len(numbers["steps"])
@@ -180,6 +203,8 @@ class Model:
         }
         self.optimizer.load_state_dict(state)
         past = arrays.get("penalty.past")
+        if past is not None and past.shape != (wanted := (2, len(self.penalty.charge))):
+            raise CheckpointError(explain("load", f"penalty.past {wanted}", f"{past.shape}"))
         self.penalty.past = None if past is None else on(self.device, past)
 
 
@@ -217,14 +242,17 @@ def train(
     history = History([], [])
     best, best_score, best_epoch = None, -np.inf, 0
     total = plan.epochs * batches
+    decay = (
+        optim.linear_decay if plan.schedule == "linear" else lambda rate, _: optim.constant(rate)
+    )
+    rate = decay(plan.learning_rate, total)
     with tqdm(total=total, unit=" batches", disable=not plan.verbose) as bar:
         for epoch in range(plan.epochs):
             model.leaves.begin_epoch(batches, plan.stream)
             order = rng.permutation(n)
             loss = 0.0
             for k in range(batches):
-                done = (epoch * batches + k) / total if plan.schedule == "linear" else 0.0
-                model.set_rate(plan.learning_rate * (1.0 - done))
+                model.set_rate(rate(epoch * batches + k + 1))
                 batch = data if batches == 1 else data.take(order[k::batches])
                 loss += model.step(batch) * float(batch.weights.sum())
                 bar.update()
@@ -240,4 +268,6 @@ def train(
                 break
     if best is not None:
         model.load(best)
+    if not plan.stream and not np.isfinite(host(model.tree.weight.data)).all():
+        raise ValueError("fit: expected finite weights, got others. Hint: lower learning_rate.")
     return history

@@ -9,9 +9,19 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from scipy import sparse
 
 from .base import SoftDecisionTree
-from .reading import names_of, path_of, says, strongest, summed_up
+from .reading import (
+    check_count,
+    class_names_of,
+    names_of,
+    one_example,
+    path_of,
+    says,
+    strongest,
+    summed_up,
+)
 
 RIGHT, LEFT = "#b2182b", "#2166ac"  # the two ends of the colour map of weights
 FEW = 12  # classes that have room for a bar each
@@ -37,9 +47,10 @@ def plot_tree(
     last level is summed up. With examples X, a line is as thick as the share of X that takes it.
     The way of one `example` is marked, each side with its probability.
     """
-    layout = _Layout(tree.depth, root, levels)
+    check_count("levels", levels)
+    layout = _Layout(tree._depth, root, levels)
     load = None if X is None else tree.arrivals(X).mean(axis=0)
-    way = None if example is None else tree.arrivals(np.asarray(example).reshape(1, -1))[0]
+    way = None if example is None else tree.arrivals(one_example(example))[0]
     figure = Figure(figsize=layout.size, dpi=100)
     FigureCanvasAgg(figure)
     back = figure.add_axes((0, 0, 1, 1))
@@ -68,7 +79,7 @@ def plot_tree(
             _mark(figure.axes[-1])
     if example is not None and image_shape is not None:
         corner = figure.add_axes(layout.corner)
-        corner.imshow(np.asarray(example).reshape(image_shape), cmap="gray_r")
+        corner.imshow(_features(example).reshape(image_shape), cmap="gray_r")
         corner.set(xticks=[], yticks=[])
         corner.set_title("the example", fontsize=8)
     back.text(
@@ -91,8 +102,8 @@ def plot_path(
 
     A gate shows weight times feature, what it saw in *this* example; an image its weights as well.
     """
-    x = np.asarray(x).reshape(-1)
     path = path_of(tree, x, routing)
+    x = _features(x)
     count = len(path.steps) + 2
     rows = 2 if image_shape is not None else 1
     column = 1.5 if image_shape is not None else 2.2  # names need room on both sides
@@ -169,6 +180,12 @@ class _Layout:
         return figure.add_axes((place[0] - width / 2, place[1] - height / 2, width, height))
 
 
+def _features(example: Any) -> np.ndarray:
+    """The features of an example, (D,), zeros included."""
+    x = one_example(example)
+    return (x.toarray() if sparse.issparse(x) else x)[0]
+
+
 def _nodes_on_way(tree: SoftDecisionTree, example: Any) -> set[int]:
     path = path_of(tree, example)
     return {0, *(2 * s.node + 1 + s.right for s in path.steps)}
@@ -240,7 +257,7 @@ def _verdict(
         colours = ["#222222" if c == best else "#888888" for c in range(len(values))]
         axes.bar(range(len(values)), values, color=colours)
         axes.set(ylim=(0, 1.6))
-        names = [str(name) for name in (tree.classes_ if class_names is None else class_names)]
+        names = class_names_of(tree, class_names)
         if max(map(len, names)) <= 2:
             axes.set_xticks(range(len(names)), names, fontsize=5)
             axes.tick_params(length=0, pad=1)

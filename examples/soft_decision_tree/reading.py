@@ -9,6 +9,10 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy import sparse
+from sklearn.base import is_classifier
+from sklearn.metrics import r2_score
+from sklearn.utils.validation import check_is_fitted
 
 from .base import SoftDecisionTree
 
@@ -30,9 +34,14 @@ class Path(NamedTuple):
     values: np.ndarray  # what the leaf says
 
 
+def one_example(x: Any) -> Any:
+    """An example (D,), dense or sparse, or a matrix of one row, as examples (1, D)."""
+    return sparse.csr_array(x.reshape(1, -1)) if sparse.issparse(x) else np.reshape(x, (1, -1))
+
+
 def path_of(tree: SoftDecisionTree, x: Any, routing: str = "likeliest") -> Path:
     """The way of the example x (D,) to its likeliest leaf, or with ``"hard"`` the greedy walk."""
-    x = x if hasattr(x, "tocsr") else np.asarray(x).reshape(1, -1)
+    x = one_example(x)
     (leaf,) = tree.apply(x, routing)
     (arrivals,) = tree.arrivals(x)
     node = len(arrivals) // 2 + int(leaf)
@@ -48,16 +57,15 @@ def path_of(tree: SoftDecisionTree, x: Any, routing: str = "likeliest") -> Path:
 def agreement(tree: SoftDecisionTree, X: Any) -> float:
     """The share of examples of which the hard walk says the same as the whole tree.
 
-    Of a regressor: the squared correlation of the two.
+    Of a regressor: R² of the walk's numbers, the tree's being the truth.
     """
     soft, hard = tree.predict(X), tree.predict(X, routing="hard")
-    if hasattr(tree, "classes_"):
-        return float(np.mean(soft == hard))
-    return float(np.corrcoef(soft, hard)[0, 1] ** 2)
+    return float(np.mean(soft == hard) if is_classifier(tree) else r2_score(soft, hard))
 
 
 def names_of(tree: SoftDecisionTree, feature_names: Sequence[str] | None) -> list[str]:
     """The names of the features: as given, as learned with, or made up."""
+    check_is_fitted(tree)
     found = getattr(tree, "feature_names_in_", None) if feature_names is None else feature_names
     names = (
         [f"x{i}" for i in range(tree.n_features_in_)] if found is None else list(map(str, found))
@@ -65,6 +73,20 @@ def names_of(tree: SoftDecisionTree, feature_names: Sequence[str] | None) -> lis
     if len(names) != tree.n_features_in_:
         raise ValueError(f"feature_names: expected {tree.n_features_in_} names, got {len(names)}")
     return names
+
+
+def class_names_of(tree: Any, class_names: Sequence[str] | None) -> list[str]:
+    """The names of a classifier's classes: as given, or the classes."""
+    names = list(map(str, tree.classes_ if class_names is None else class_names))
+    if len(names) != len(tree.classes_):
+        raise ValueError(f"class_names: expected {len(tree.classes_)} names, got {len(names)}")
+    return names
+
+
+def check_count(name: str, value: int) -> None:
+    """Raise ValueError for what counts nothing."""
+    if not isinstance(value, (int, np.integer)) or value < 0:
+        raise ValueError(f"{name}: expected a whole number from 0, got {value!r}")
 
 
 def strongest(weights: np.ndarray, count: int) -> np.ndarray:
@@ -76,9 +98,9 @@ def says(
     tree: SoftDecisionTree, values: np.ndarray, class_names: Sequence[str] | None, count: int = 3
 ) -> str:
     """What a leaf's values mean: its likeliest classes, or its number."""
-    if not hasattr(tree, "classes_"):
+    if not is_classifier(tree):
         return f"{values[0]:.4g}"
-    names = tree.classes_ if class_names is None else class_names
+    names = class_names_of(tree, class_names)
     top = np.argsort(-values, kind="stable")[:count]
     return ", ".join(f"{names[c]} ({values[c]:.2f})" for c in top if values[c] >= 0.005)
 
@@ -107,9 +129,10 @@ def export_text(
     |--- right 50 %: leaf 1 says ...
     """
     names = names_of(tree, feature_names)
+    check_count("terms", terms)
+    check_count("max_depth", deepest := tree._depth if max_depth is None else max_depth)
     weights, biases = tree.gate_weights_, tree.gate_intercepts_
     load = None if X is None else np.asarray(tree.arrivals(X).mean(axis=0))
-    deepest = tree.depth if max_depth is None else min(max_depth, tree.depth)
     lines: list[str] = []
 
     def rule(n: int) -> str:
@@ -137,9 +160,10 @@ def export_text(
 def summed_up(tree: SoftDecisionTree, node: int, load: np.ndarray | None) -> np.ndarray:
     """The mean of the leaves below a node, weighed by their load if it is known."""
     first = last = node
-    while 2 * first + 1 < 2 ** (tree.depth + 1) - 1:
+    gates = 2**tree._depth - 1
+    while first < gates:
         first, last = 2 * first + 1, 2 * last + 2
     leaves = np.arange(first, last + 1)
     weights = np.ones(len(leaves)) if load is None else load[leaves] + 1e-300
-    values = tree.leaf_values_[leaves - (2**tree.depth - 1)]
+    values = tree.leaf_values_[leaves - gates]
     return np.average(values, axis=0, weights=weights)

@@ -16,22 +16,29 @@ from scipy import sparse
 from tinygrad_sparse.nn.soft_tree import depth_of
 
 from .counts import host
-from .model import CHUNK, Model
+from .model import CHUNK, Model, rows_of_csr
 
-ROUTINGS = ("soft", "hard", "likeliest")
+WALKS = ("hard", "likeliest")  # end in one leaf
+ROUTINGS = ("soft", *WALKS)
 
 
 def route(model: Model, x: Any, routing: str) -> np.ndarray:
     """What the tree says of examples x (n, D), by a `routing`: (n, K)."""
+    check_routing(routing, ROUTINGS)
     if routing == "soft":
         return model.expected(x)
     return model.leaves.values()[leaves_reached(model, x, routing)]
 
 
+def check_routing(routing: str, allowed: tuple[str, ...]) -> None:
+    """Raise ValueError for one that is not allowed."""
+    if routing not in allowed:
+        raise ValueError(f"routing: expected one of {allowed}, got {routing!r}")
+
+
 def leaves_reached(model: Model, x: Any, routing: str) -> np.ndarray:
     """The one leaf of each example, (n,), counted from the left."""
-    if routing not in ROUTINGS[1:]:
-        raise ValueError(f"routing: expected one of {ROUTINGS}, got {routing!r}")
+    check_routing(routing, WALKS)
     reach = walk if routing == "hard" else likeliest
     rows = max(1, CHUNK // model.tree.weight.shape[0])
     parts = [reach(model, x[i : i + rows]) for i in range(0, x.shape[0], rows)]
@@ -51,8 +58,8 @@ def walk(model: Model, x: Any) -> np.ndarray:
     node = np.zeros(n, np.int64)
     for _ in range(depth_of(len(bias))):
         if sparse.issparse(x):
-            rows = np.repeat(np.arange(n), np.diff(x.indptr))
-            z = np.bincount(rows, x.data * weight[x.indices, node[rows]], minlength=n)
+            rows, columns, values, _ = rows_of_csr(x)
+            z = np.bincount(rows, values * weight[columns, node[rows]], minlength=n)
         else:
             z = np.einsum("nd,nd->n", x, by_gate[node])
         node = 2 * node + 1 + ((z + bias[node]) * beta[node] > 0)

@@ -3,6 +3,7 @@
 import gzip
 import pickle
 import re
+from copy import deepcopy
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from scipy import sparse
 from scipy.special import logsumexp
 from sklearn.base import clone
 from sklearn.datasets import load_iris, make_regression
+from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -30,6 +32,8 @@ from examples.soft_decision_tree import (
 )
 from examples.soft_decision_tree.counts import SMALL, SMOOTHING, Counts
 from examples.soft_decision_tree.leaves import CountedLeaves, GaussianLeaves, GradientLeaves
+from examples.soft_decision_tree.model import Model
+from examples.soft_decision_tree.reading import summed_up
 from tinygrad_sparse.errors import CheckpointError
 from tinygrad_sparse.nn.soft_tree import leaves_of, log_arrivals
 from tinygrad_sparse.testing import count_bytes
@@ -406,18 +410,29 @@ def test_warm_start_goes_on():
     assert tree.n_iter_ == 5
 
 
-def test_early_stopping_keeps_the_best_epoch():
+def test_early_stopping_keeps_the_best_epoch(monkeypatch):
     X, y = iris()
     y = np.where(np.random.default_rng(0).random(150) < 0.3, (y + 1) % 3, y)  # something to overfit
     tree = SoftDecisionTreeClassifier(
-        depth=5, random_state=0, max_iter=200, early_stopping=True, validation_fraction=0.3,
+        depth=5, random_state=1, max_iter=200, early_stopping=True, validation_fraction=0.3,
         n_iter_no_change=5, batch_size=16,
     ).fit(X, y)  # fmt: skip
     scores = tree.validation_scores_
     assert tree.n_iter_ == len(scores) < 200
     assert int(np.argmax(scores)) == len(scores) - 1 - 5
-    again = clone(tree).set_params(max_iter=len(scores) - 5, schedule="constant")
-    assert again.fit(X, y).n_iter_ <= tree.n_iter_
+    # The part held out is drawn first of all from the seed, after the model.
+    with monkeypatch.context() as patch:
+        held = []
+        kept = SoftDecisionTreeClassifier._score
+        patch.setattr(
+            SoftDecisionTreeClassifier, "_score", lambda self, part: (held.append(part), 0.0)[1]
+        )
+        clone(tree).set_params(max_iter=1).fit(X, y)
+    part = held[0]
+    ratio = np.bincount(part.targets) / np.bincount(np.searchsorted(tree.classes_, y))
+    np.testing.assert_allclose(ratio, 0.3, atol=0.02)  # each class in its proportion
+    assert kept(tree, part) == max(scores) > scores[-1]
+    assert tree.score(part.x, tree.classes_[part.targets]) == max(scores)
     regressor = SoftDecisionTreeRegressor(
         depth=3, random_state=0, early_stopping=True, max_iter=30
     ).fit(*waves())
@@ -455,17 +470,161 @@ def test_the_bar_is_shown_when_asked_for(capsys):
     [
         ("leaves", "magic", r"leaves: expected one of \('derivative_free', 'gradient'\)"),
         ("leaf_form", "x", "leaf_form: expected one of"),
-        ("depth", -1, "depth: expected a whole number from 0, got -1"),
+        ("depth", -1, "depth: expected a whole number from 0 to 24, got -1"),
         ("batch_size", 1.5, "batch_size: expected a whole number from 1, got 1.5"),
         ("learning_rate", 0, "learning_rate: expected a number > 0, got 0"),
         ("validation_fraction", 1.0, r"validation_fraction: expected a share in \(0, 1\)"),
         ("penalty", -1.0, "penalty: expected a number >= 0, got -1.0"),
+        ("penalty", None, "penalty: expected a number >= 0, got None"),
+        ("penalty", "a", "penalty: expected a number >= 0, got 'a'"),
+        ("penalty", 1e300, "penalty: expected a number that float32 holds"),
+        ("inverse_temperature", 1e300, "inverse_temperature: expected a number that float32"),
+        ("learning_rate", 1e39, "learning_rate: expected a number that float32 holds"),
+        ("learning_rate", "x", "learning_rate: expected a number > 0, got 'x'"),
+        ("learning_rate", [1], r"learning_rate: expected a number > 0, got \[1\]"),
+        ("depth", True, "depth: expected a whole number from 0 to 24, got True"),
+        ("depth", 70, "depth: expected a whole number from 0 to 24, got 70"),
+        ("depth", 10**400, "depth: expected a whole number from 0 to 24, got 1000"),
+        ("tol", float("nan"), "tol: expected a number >= 0, got nan"),
+        ("tol", "x", "tol: expected a number >= 0, got 'x'"),
     ],
 )
 def test_a_setting_out_of_range_is_named(setting, value, message):
-    X, y = iris()
+    X, y = iris(np.float32)
     with pytest.raises(ValueError, match=message):
         SoftDecisionTreeClassifier(**{setting: value}).fit(X, y)
+
+
+LATER = [
+    {"inverse_temperature": 9.0},
+    {"depth": 2},
+    {"leaves": "gradient"},
+    {"smoothing": "epoch"},
+    {"leaf_form": "softmax"},
+    {"penalty": 0.0},
+    {"penalty_decay": 0.9},
+    {"penalty_window": False},
+    {"learn_temperature": True},
+]
+
+
+@pytest.mark.parametrize("later", LATER, ids=str)
+def test_settings_given_after_a_fit_wait_for_the_next(tmp_path, later):
+    X, y = iris()
+    tree = SoftDecisionTreeClassifier(depth=3, random_state=0, max_iter=3, warm_start=True)
+    before, text = tree.fit(X, y).predict_proba(X), export_text(tree)
+    tree.set_params(**later)
+    save(tree, tmp_path / "tree.npz")
+    for copy in (
+        tree,
+        deepcopy(tree),
+        pickle.loads(pickle.dumps(tree)),
+        load(tmp_path / "tree.npz"),
+    ):
+        assert copy.get_params() == tree.get_params()
+        np.testing.assert_array_equal(copy.predict_proba(X), before)
+        assert export_text(copy) == text and text.count("says") == 8
+        assert len([a for a in plot_tree(copy).axes if a.get_title().startswith("leaf")]) == 8
+        (name, value), *_ = later.items()
+        with pytest.raises(ValueError, match=f"{name}: expected .*built with.*, got {value!r}"):
+            copy.fit(X, y)
+        with pytest.raises(ValueError, match=f"{name}: expected .*built with"):
+            copy.partial_fit(X, y)
+    fresh = clone(tree).set_params(warm_start=False).fit(X, y)
+    again = tree.set_params(warm_start=False).fit(X, y)
+    np.testing.assert_array_equal(again.predict_proba(X), fresh.predict_proba(X))
+
+
+def bad_fits():
+    X, y = iris()
+    weights = np.ones(150)
+    yield "X: expected float64 features whose length", {}, (X * 1e300, y)
+    yield "class_weight|present", {"class_weight": {7: 1.0}}, (X, y)
+    for bad in (-1.0, np.nan, np.inf):
+        yield "class_weight", {"class_weight": {0: bad, 1: 1.0, 2: 1.0}}, (X, y)
+    yield "sample_weight: expected a sum", {}, (X, y, weights * 1e307)
+    yield "sample_weight|[Nn]egative", {}, (X, y, -weights)
+    yield "classes", {}, (X[:, :2], np.zeros(150) + 0.5)
+
+
+@pytest.mark.parametrize("warm", [False, True])
+def test_a_fit_that_fails_leaves_the_tree_as_it_was(warm):
+    X, y = iris()
+    tree = SoftDecisionTreeClassifier(depth=3, random_state=0, max_iter=3, warm_start=warm)
+    tree.fit(X, y)
+    before, further = tree.predict_proba(X), deepcopy(tree)
+    settings = tree.get_params()
+    for message, given, examples in bad_fits():
+        with pytest.raises(ValueError, match=message if not warm else None):
+            tree.set_params(**given).fit(*examples)
+        tree.set_params(**settings)
+        assert tree.n_features_in_ == 4 and tree.classes_.tolist() == [0, 1, 2]
+        assert tree.n_iter_ == 3 == len(tree.loss_curve_)
+        np.testing.assert_array_equal(tree.predict_proba(X), before)
+    for each in (tree, further):
+        each.fit(X, y)
+    np.testing.assert_allclose(tree.predict_proba(X), further.predict_proba(X), rtol=1e-9)
+
+
+def test_training_that_fails_halfway_is_undone(monkeypatch):
+    X, y = waves()
+    tree = SoftDecisionTreeRegressor(depth=3, random_state=0, max_iter=3, warm_start=True)
+    before, further = tree.fit(X, y).predict(X), deepcopy(tree)
+    with pytest.raises(ValueError, match=r"fit: expected a finite loss, got inf. Hint: lower"):
+        tree.fit(X, np.r_[y[:-1], 1e200])  # known in the last batch of the first epoch, or sooner
+    with pytest.raises(ValueError, match="expected steps that float64 holds"):
+        clone(tree).set_params(learning_rate=1e308).fit(X * 1e-9, y)
+    step, steps = Model.step, []
+
+    def stopped(model, batch):
+        if len(steps) == 4:
+            raise KeyboardInterrupt
+        steps.append(step(model, batch))
+        return steps[-1]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Model, "step", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            tree.fit(X, y)
+    np.testing.assert_array_equal(tree.predict(X), before)
+    np.testing.assert_array_equal(tree.fit(X, y).predict(X), further.fit(X, y).predict(X))
+    assert tree.n_iter_ == 6 == len(tree.loss_curve_)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "unit"), [(np.float32, 1e30), (np.float32, 1e-30), (np.float64, 1e200)]
+)
+def test_features_whose_squares_are_no_numbers_are_refused(dtype, unit):
+    X, y = iris(dtype)
+    X *= dtype(unit)
+    for tree in (SoftDecisionTreeClassifier(), SoftDecisionTreeRegressor()):
+        for x in (X, sparse.csr_array(X)):
+            with pytest.raises(ValueError, match=r"X: expected float\d\d features whose length"):
+                tree.fit(x, y)
+
+
+@pytest.mark.parametrize("leaves", ["gradient", "derivative_free"])
+def test_numbers_of_any_size_are_learned(tmp_path, leaves):
+    X, y = waves()
+    for dtype, unit in ((np.float64, 1e300), (np.float32, 1e300), (np.float64, 1e-200)):
+        tree = SoftDecisionTreeRegressor(depth=3, random_state=0, max_iter=20, leaves=leaves)
+        tree.fit(X.astype(dtype), y * unit)
+        guesses = tree.predict(X.astype(dtype))
+        np.testing.assert_array_less(np.mean((guesses / unit - y) ** 2), 0.6 * y.var())
+        save(tree, tmp_path / "tree.npz")
+        np.testing.assert_array_equal(load(tmp_path / "tree.npz").predict(X.astype(dtype)), guesses)
+
+
+@pytest.mark.parametrize(
+    "classes", [[], [[0, 1, 2], [0, 1, 2]], [0, 1, np.nan]], ids=["none", "2-d", "nan"]
+)
+def test_classes_that_are_none_are_refused(classes):
+    X, y = iris()
+    tree = SoftDecisionTreeClassifier()
+    with pytest.raises(ValueError, match=r"classes|1d array"):
+        tree.partial_fit(X, y, classes=classes)
+    with pytest.raises(NotFittedError):
+        tree.predict(X)
 
 
 # ------------------------------------------------------------------- routing and reading
@@ -493,9 +652,11 @@ def test_the_likeliest_leaf_has_the_largest_arrival(grown):
     arrivals = tree.arrivals(X)
     np.testing.assert_array_equal(tree.apply(X), arrivals[:, 7:].argmax(axis=1))
     np.testing.assert_allclose(arrivals[:, 7:] @ tree.leaf_values_, tree.predict_proba(X))
-    with pytest.raises(ValueError, match="routing: expected one of"):
+    wanted = r"routing: expected one of \('soft', 'hard', 'likeliest'\), got 'best'"
+    with pytest.raises(ValueError, match=wanted):
         tree.predict(X, routing="best")
-    with pytest.raises(ValueError, match="routing: expected one of"):
+    wanted = r"routing: expected one of \('hard', 'likeliest'\), got 'soft'"
+    with pytest.raises(ValueError, match=wanted):
         tree.apply(X, "soft")
 
 
@@ -504,7 +665,12 @@ def test_hard_and_soft_agree_where_gates_are_sure(grown):
     assert 0.9 < agreement(tree, X) <= 1
     sharp = SoftDecisionTreeClassifier(depth=3, random_state=0, inverse_temperature=50.0).fit(X, y)
     assert agreement(sharp, X) >= agreement(tree, X)
-    assert agreement(SoftDecisionTreeRegressor(depth=3, random_state=0).fit(*waves()), waves()[0])
+    X, y = waves()
+    numbers = SoftDecisionTreeRegressor(depth=3, random_state=0).fit(X, y)
+    hard, soft = numbers.predict(X, routing="hard"), numbers.predict(X)
+    rest = np.sum((hard - soft) ** 2) / np.sum((soft - soft.mean()) ** 2)
+    assert agreement(numbers, X) == pytest.approx(1 - rest)
+    assert abs(1 - rest - np.corrcoef(hard, soft)[0, 1] ** 2) > 0.01  # a correlation sees no scale
 
 
 @pytest.mark.parametrize("routing", ["likeliest", "hard"])
@@ -567,6 +733,58 @@ def test_a_picture_of_the_tree_has_each_gate_and_leaf(grown, tmp_path):
         way = plot_path(tree, X[0], image_shape=shape)
         titles = [axes.get_title() for axes in way.axes if axes.get_title()]
         assert len(titles) == 5 and "arrives with" in titles[-1]
+
+
+def test_an_example_is_a_row_dense_or_sparse(grown):
+    tree, X, _ = grown
+    for x in (X[0], X[:1], X[0].tolist(), sparse.csr_array(X[:1]), sparse.coo_matrix(X[:1])):
+        assert path_of(tree, x).steps == path_of(tree, X[0]).steps
+        for figure in (
+            plot_tree(tree, example=x, image_shape=(2, 2)),
+            plot_path(tree, x, image_shape=(2, 2)),
+            plot_path(tree, x),
+        ):
+            assert "the example" in [axes.get_title() for axes in figure.axes]
+
+
+def test_a_path_shows_what_each_gate_saw_of_the_example(grown):
+    tree, X, _ = grown
+    x = X[70]
+    first, _, *gates = plot_path(tree, x, image_shape=(2, 2)).axes[5:]
+    assert not first.get_images()
+    path = path_of(tree, x)
+    for axes, step in zip(gates, path.steps[1:], strict=False):
+        wanted = (tree.gate_weights_[step.node] * x).reshape(2, 2)
+        np.testing.assert_allclose(axes.get_images()[0].get_array(), wanted)
+    for axes, step in zip(plot_path(tree, x).axes[1:], path.steps, strict=False):
+        widths = sorted(bar.get_width() for bar in axes.patches)
+        np.testing.assert_allclose(widths, sorted(tree.gate_weights_[step.node] * x))
+
+
+def test_below_a_gate_leaves_weigh_as_much_as_arrives_at_them(grown):
+    tree, X, _ = grown
+    load = tree.arrivals(X).mean(axis=0)
+    leaves = load[11:13]
+    wanted = leaves @ tree.leaf_values_[4:6] / leaves.sum()
+    np.testing.assert_allclose(summed_up(tree, 5, load), wanted)
+    assert np.abs(summed_up(tree, 5, None) - wanted).max() > 0.01
+    np.testing.assert_allclose(summed_up(tree, 5, None), tree.leaf_values_[4:6].mean(axis=0))
+
+
+def test_what_cannot_be_shown_is_said(grown):
+    tree, X, _ = grown
+    few = {"class_names": ["a"]}
+    for show in (export_text, plot_tree):
+        with pytest.raises(ValueError, match="class_names: expected 3 names, got 1"):
+            show(tree, **few)
+        with pytest.raises(NotFittedError):
+            show(SoftDecisionTreeClassifier())
+    for show in (path_of, plot_path):
+        with pytest.raises(NotFittedError):
+            show(SoftDecisionTreeClassifier(), X[0])
+    for name, show in (("levels", plot_tree), ("max_depth", export_text), ("terms", export_text)):
+        with pytest.raises(ValueError, match=f"{name}: expected a whole number from 0, got -1"):
+            show(tree, **{name: -1})
 
 
 def test_pictures_of_regression_and_of_many_classes(tmp_path):
@@ -639,18 +857,62 @@ def test_a_file_of_another_kind_is_refused_and_runs_nothing(tmp_path):
     for old, new in [
         ("soft decision tree 1", "soft decision tree 9"),
         ("SoftDecisionTreeClassifier", "BaseEstimator"),
-        ('"depth": 1', '"depth": 2'),
+        ('"built": {"depth": 1', '"built": {"depth": 2'),
+        ('"built": {"depth": 1', '"built": {"depth": 23'),
+        ('"has_gauss": 0', '"has_gauss": Infinity'),
+        ('"n_iter_": 1', '"n_iter_": "1"'),
+        ('"n_features_in_": 4', '"n_features_in_": 5'),
         ('"n_iter_"', '"fit"'),
         ('"max_iter"', '"maximal"'),
     ]:
+        assert old in text
         changed = np.frombuffer(text.replace(old, new).encode(), np.uint8)
         np.savez(path, **(arrays | {"header": changed}))
         with pytest.raises(CheckpointError):
             load(path)
-    del arrays["model.tree.bias"]
-    np.savez(path, **arrays)
-    with pytest.raises(CheckpointError):
+    wrong = {
+        "random.key": arrays["random.key"][:5],
+        "model.size": np.array(["a", "b"]),
+        "model.penalty.past": np.zeros((2, 7)),
+        "model.leaves.scale": np.array(np.nan),
+        "model.leaves.counts": np.ones(3),
+        "model.leaves.table": np.full((3, 2), np.nan),
+        "model.tree.weight": np.zeros((4, 3)),
+        "model.tree.bias": None,
+        "random.pos": np.array(10**6),
+        "classes_": np.array([2, 1, 0]),
+        "other": np.zeros(1),
+    }
+    for name, array in wrong.items():
+        changed = {k: a for k, a in (arrays | {name: array}).items() if a is not None}
+        np.savez(path, **changed)
+        with pytest.raises(CheckpointError):
+            load(path)
+
+
+@pytest.mark.filterwarnings("error::ResourceWarning")
+def test_a_damaged_file_is_refused_whatever_the_damage(tmp_path):
+    path = tmp_path / "tree.npz"
+    save(SoftDecisionTreeClassifier(depth=1, max_iter=1, random_state=0).fit(*iris()), path)
+    whole = path.read_bytes()
+    path.write_bytes(b"")
+    with pytest.raises(CheckpointError, match=r"load: expected a file that save wrote"):
         load(path)
+    rng = np.random.default_rng(0)
+    refused = 0
+    for at in rng.integers(0, len(whole), 300):
+        damaged = bytearray(whole)
+        damaged[at] ^= 1 << rng.integers(8)
+        path.write_bytes(damaged)
+        try:  # a bit that says when the file was made, say, does no harm
+            load(path)
+        except CheckpointError:
+            refused += 1
+    assert refused > 200
+    for end in range(0, len(whole), 211):
+        path.write_bytes(whole[:end])
+        with pytest.raises(CheckpointError):
+            load(path)
 
 
 # ------------------------------------------------------------------------- data, command
@@ -679,6 +941,10 @@ def test_a_folder_of_idx_files(tmp_path):
     s = data.read(str(tmp_path))
     assert s.X.shape == (20, 12) and s.X_test.shape == (6, 12) and s.image_shape == (4, 3)
     assert s.X.dtype == np.float32 and 0.9 < s.X.max() <= 1
+    assert s.class_names is None
+    labels = np.r_[data.FASHION, np.arange(10)]
+    write_idx(tmp_path / "train-labels-idx1-ubyte", labels)
+    assert data.read(str(tmp_path)).class_names[9] == "boot"
     (tmp_path / "t10k-labels-idx1-ubyte").write_bytes(b"\0\0\x08\x01\0\0\0\x07abc")
     with pytest.raises(ValueError, match="expected 7 bytes after the header, got 3"):
         data.read(str(tmp_path))

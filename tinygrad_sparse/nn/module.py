@@ -90,13 +90,30 @@ class Module:
             move(p, device)
         return self
 
+    def constants(self) -> dict[str, np.ndarray]:
+        """Arrays by name that a subclass computes with and does not train: saved, never loaded."""
+        return {}
+
+    def _named_constants(self) -> dict[str, np.ndarray]:
+        return {
+            f"{path}.{name}" if path else name: a
+            for path, value in _walk(self, "")
+            if isinstance(value, Module)
+            for name, a in value.constants().items()
+        }
+
     def state_dict(self) -> dict[str, np.ndarray]:
-        """A copy of every parameter by name, NumPy's whatever the device."""
-        return {name: p.numpy() for name, p in self.named_parameters()}
+        """A copy of every parameter and constant by name, NumPy's whatever the device."""
+        return {name: p.numpy() for name, p in self.named_parameters()} | self._named_constants()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Overwrite the parameters. Checks all names, shapes and dtypes before it changes one."""
-        mine = dict(self.named_parameters())
+        """Overwrite the parameters. Checks all names, shapes and dtypes before it changes one.
+
+        A constant has to be what it is here: with another, the parameters would mean another thing.
+        """
+        parameters = dict(self.named_parameters())
+        constants = self._named_constants()
+        mine = parameters | constants
         if not isinstance(state, Mapping):
             got = type(state).__name__
             raise CheckpointError(explain("load_state_dict", "arrays by name", got))
@@ -115,7 +132,11 @@ class Module:
                         "load_state_dict", f"{name} {p.dtype} {p.shape}", f"{a.dtype} {a.shape}"
                     )
                 )
-        for name, p in mine.items():
+        for name, here in constants.items():
+            if not np.array_equal(arrays[name], here):
+                got = f"{arrays[name]}"
+                raise CheckpointError(explain("load_state_dict", f"{name} {here} as here", got))
+        for name, p in parameters.items():
             p._overwrite(adapter_of(p._array()).asarray(arrays[name]))
 
 

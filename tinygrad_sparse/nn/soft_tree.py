@@ -27,6 +27,8 @@ from tinygrad_sparse.tensor import Tensor, parameter, unwrap
 
 from .module import Module
 
+DEEPEST = 24  # a tree of more levels fits no memory
+
 
 def depth_of(gates: int) -> int:
     """The depth h of a full tree with 2^h - 1 gates. Raises ShapeError if there is none."""
@@ -44,7 +46,7 @@ def _canonical(z: Array) -> tuple[tuple[Array], dict[str, Any]]:
     if z.ndim == 0:
         raise ShapeError(explain("log_arrivals", "logits (*batch, gates)", describe(z)))
     depth_of(z.shape[-1])
-    return (z,), {}
+    return (z if z.dtype.kind == "f" else z.astype(np.float64),), {}
 
 
 def _log_arrivals_vjp(g: Any, out: Any, z: Any) -> Any:
@@ -93,6 +95,13 @@ def leaves_of(log_nodes: Any) -> Any:
     return log_nodes[..., log_nodes.shape[-1] // 2 :]
 
 
+def check_depth(op: str, depth: int) -> None:
+    """Raise ArgumentError unless there is a tree of this depth."""
+    if type(depth) is bool or not isinstance(depth, (int, np.integer)) or not 0 <= depth <= DEEPEST:
+        got = f"{depth!r:.20}"
+        raise ArgumentError(explain(op, f"depth, a whole number from 0 to {DEEPEST}", got))
+
+
 class SparseRows(NamedTuple):
     """A matrix by its non-zeros: ``values[j]`` at row ``rows[j]`` and column ``columns[j]``.
 
@@ -136,7 +145,7 @@ class SoftTree(Module):
 
     `weight` (D, N) starts as normal(0, std), 1/√D if None, so that inputs of unit variance give
     logits of unit variance; `bias` (N,) at zero; `beta` (N,) at `inverse_temperature`, trained only
-    if `learn_temperature`.
+    if `learn_temperature`. Raises ArgumentError for a depth that no tree has, and for D < 1.
     """
 
     def __init__(
@@ -150,6 +159,9 @@ class SoftTree(Module):
         seed: int | None = None,
         dtype: Any = np.float32,
     ) -> None:
+        check_depth("SoftTree", depth)
+        if D < 1:
+            raise ArgumentError(explain("SoftTree", "D >= 1 features", repr(D)))
         N = 2**depth - 1
         weight = np.random.default_rng(seed).normal(0.0, D**-0.5 if std is None else std, (D, N))
         beta = np.full(N, inverse_temperature, dtype)
@@ -161,18 +173,26 @@ class SoftTree(Module):
         beta = self.beta if type(self.beta) is Tensor else xp_of(self.weight).asarray(self.beta)
         return log_arrivals(gate_logits(x, self.weight, self.bias, beta))
 
+    def constants(self) -> dict[str, np.ndarray]:
+        """The temperatures, where they are not trained."""
+        return {} if type(self.beta) is Tensor else {"beta": self.beta.copy()}
+
 
 def log_likelihood(log_leaves: Any, log_q: Any) -> Any:
     """log p_i(y_i) = log Σ_l a_il q_l(y_i): (\\*batch, L) and rows log Q[y] (\\*batch, L) -> (\\*batch).
 
     With the leaf distributions as a table Q of shape (C, L), a label is a row id: only Q[y] is
-    needed, never the (B, C) prediction.
+    needed, never the (B, C) prediction. Raises ShapeError for unequal numbers of leaves.
 
     >>> import numpy as np, tinygrad_sparse as ts
     >>> Q = np.array([[0.9, 0.2], [0.1, 0.8]])
     >>> np.exp(log_likelihood(np.log([[0.5, 0.5]]), np.log(Q[[1]])))
     array([0.45])
     """  # noqa: E501
+    widths = log_leaves.shape[-1:], log_q.shape[-1:]
+    if widths[0] != widths[1]:
+        got = f"{tuple(log_leaves.shape)} and {tuple(log_q.shape)}"
+        raise ShapeError(explain("log_likelihood", "two (*batch, L) of equal L", got))
     return ops.logsumexp(log_leaves + log_q, -1)
 
 
@@ -218,7 +238,8 @@ class PathPenalty:
     def __init__(
         self, depth: int, weight: float, *, decay: float = 0.5, window: bool = True
     ) -> None:
-        if not (weight >= 0 and 0 < decay <= 1):
+        check_depth("PathPenalty", depth)
+        if not (0 <= weight < math.inf and 0 < decay <= 1):
             raise ArgumentError(
                 explain("PathPenalty", "weight >= 0 and 0 < decay <= 1", f"{weight} and {decay}")
             )
@@ -230,7 +251,14 @@ class PathPenalty:
         self.past: Array | None = None  # (2, N): log sums of what went left and right
 
     def __call__(self, log_nodes: Any, log_weights: Any = None) -> Any:
-        """The penalty of a batch: log_nodes (B, 2N + 1), log sample weights (B,) -> scalar."""
+        """The penalty of a batch: log_nodes (B, 2N + 1), log sample weights (B,) -> scalar.
+
+        Raises ShapeError for the nodes of a tree of another depth.
+        """
+        nodes = 2 * len(self.charge) + 1
+        if log_nodes.ndim != 2 or log_nodes.shape[1] != nodes:
+            got = f"shape {tuple(log_nodes.shape)}"
+            raise ShapeError(explain("PathPenalty", f"log_nodes (B, {nodes})", got))
         charge = xp_of(log_nodes).asarray(self.charge.astype(log_nodes.dtype))
         if log_weights is not None:
             log_nodes = log_nodes + log_weights[:, None]
