@@ -627,7 +627,7 @@ def step_on_a_table(adapter, seed):
     rng = np.random.default_rng(seed)
     table, slot = rng.normal(size=(2, 500, 33)).astype(np.float32)
     ids, g = rng.integers(0, 500, 3000), rng.normal(size=(3000, 33)).astype(np.float32)
-    hyper = {"lr": 0.1, "eps": 1e-8}
+    hyper = {"lr": 0.1, "lr_decay": 0.0, "eps": 1e-8, "step": 1}
     adapter.plan_update(RULES["adagrad"].formula, ids, g, table, [slot * slot], hyper)()
     kind, log = rested("momentum", np.dtype(np.float32), False)
     rows, places, last = adapter.late_rows(ids, None, rng.integers(0, 20, 500, np.int32), 15, True)
