@@ -71,7 +71,7 @@ class Cpu:
 
     def launch(self, launch):
         self.launches.append(launch)
-        function = getattr(self.library(launch.kernel), f"launch_{launch.kernel.entry}")
+        function = getattr(self.load(launch.kernel), f"launch_{launch.kernel.entry}")
         function.restype = ctypes.c_char_p
         places = []
         for x in launch.args:
@@ -86,7 +86,7 @@ class Cpu:
         fault = function(sizes, pointers, self.order)
         assert not fault, f"{launch.kernel.entry}: {fault.decode()}"
 
-    def library(self, kernel):
+    def load(self, kernel):
         if kernel.text not in self.built:
             self.built[kernel.text] = ctypes.CDLL(str(build(self.folder, kernel.text)))
         return self.built[kernel.text]

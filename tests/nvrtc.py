@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 @cache
-def library():
+def loaded():
     """The compiler, or None where its wheel is not installed."""
     try:
         files = metadata.files("nvidia-cuda-nvrtc") or []
@@ -38,7 +38,7 @@ def assembly(text, options):
 
 
 def _run(text, options):
-    nvrtc, program = library(), ctypes.c_void_p()
+    nvrtc, program = loaded(), ctypes.c_void_p()
     source = text.encode()
     assert not nvrtc.nvrtcCreateProgram(ctypes.byref(program), source, b"text.cu", 0, None, None)
     try:

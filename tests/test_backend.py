@@ -169,6 +169,18 @@ def test_products_of_looked_up_rows(compiled, group):
             np.testing.assert_allclose(got, wanted, 0, near * 4 * np.finfo(x.dtype).eps)
 
 
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8"])
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_a_weight_of_zero_leaves_out_what_is_not_finite(compiled, monkeypatch, dtype, bad):
+    monkeypatch.setattr(compiled, "PRODUCTS", 0)
+    w = np.array([[[1, 0, 2], [0, 0, 0]], [[1, 2, 3], [0, -1, 1]]], dtype)
+    y = np.array([[1, 2], [3, bad], [4, 5], [7, 8]], dtype)
+    ids = np.array([[0, 1, 2], [3, 1, 0]])
+    wanted = [[[9, 12], [0, 0]], [[16, bad], [-2, -bad]]]
+    for adapter in (compiled, reference):
+        np.testing.assert_array_equal(adapter.weighted_rows(w, y, ids), np.array(wanted, dtype))
+
+
 @pytest.mark.filterwarnings("ignore:invalid value")  # inf - inf, in both
 @pytest.mark.parametrize("name", ["logistic_loss", "logistic_slope"])
 @pytest.mark.parametrize("size", [1.0, 20.0, 1e4, np.inf, np.nan])

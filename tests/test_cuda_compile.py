@@ -27,7 +27,7 @@ from tinygrad_sparse.backend.cuda import plans, texts
 from tinygrad_sparse.backend.cuda.formula import generate
 
 pytestmark = pytest.mark.skipif(
-    nvrtc.library() is None, reason="nvidia-cuda-nvrtc is not installed: the extra gpu-test has it"
+    nvrtc.loaded() is None, reason="nvidia-cuda-nvrtc is not installed: the extra gpu-test has it"
 )
 F4, F8, I4, I8 = map(np.dtype, ("f4", "f8", "i4", "i8"))
 ROW = (8,)

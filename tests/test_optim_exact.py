@@ -507,7 +507,10 @@ WARMING = partial(optim.SGD, lr=warming_up, momentum=0.9)
     ("f8", [(0, 0), (0, 1), (None, 9), (0, 2)], [partial(WARMING, weight_decay=0.5)]),
     ("f8", [(0, 0), (0, 1), (1, 0), (0, 2)],
      [partial(WARMING, weight_decay=0.5), partial(optim.SGD, lr=1.0)]),
-], ids=["master", "average", "set, master", "set, decay", "moved by another"])  # fmt: skip
+    ("f8", [(0, 0), (1, 1), (0, 1), (0, 1), (1, 1), (0, 2), (1, 2), (1, 0)],
+     [MOMENTUM, partial(optim.SGD, lr=0.1, average=0.5)]),
+], ids=["master", "average", "set, master", "set, decay", "moved by another",
+        "average of moving"])  # fmt: skip
 def test_who_copies_rows_or_sets_them_finds_them_up_to_date(dtype, steps, makers):
     rows, dense = beside_dense(dtype, steps, *makers)
     np.testing.assert_allclose(rows, dense, rtol=2e-3 if dtype == "f2" else 1e-12)

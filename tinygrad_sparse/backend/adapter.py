@@ -155,7 +155,10 @@ class Adapter(Algebra, Protocol):
         """x[rows[s, i]] · y[columns[s, j]]: ids (S, m) and (S, n) of tables (V, d) -> (S, m, n)."""
 
     def weighted_rows(self, w: Array, y: Array, ids: Array) -> Array:
-        """The sum over j of w[s, i, j] · y[ids[s, j]]: (S, m, n), (V, d), (S, n) -> (S, m, d)."""
+        """The sum over j of w[s, i, j] · y[ids[s, j]]: (S, m, n), (V, d), (S, n) -> (S, m, d).
+
+        On the host a weight of 0 leaves its row out: no NaN or infinity there shows.
+        """
 
     def logistic_loss(self, x: Array, y: Array, w: Array) -> Array:
         """w · (log(1 + e**x) - y·x)."""

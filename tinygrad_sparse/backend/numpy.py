@@ -397,7 +397,21 @@ def row_products(x: np.ndarray, y: np.ndarray, rows: np.ndarray, columns: np.nda
 
 
 def weighted_rows(w: np.ndarray, y: np.ndarray, ids: np.ndarray) -> np.ndarray:
-    return w @ take_rows(y, ids)
+    """A product of matrices; once more where a weight of 0 met what is not finite."""
+    taken = take_rows(y, ids)
+    with np.errstate(invalid="ignore"):
+        out = w @ taken
+    if np.isfinite(out).all():
+        return out
+    lost = ~np.isfinite(taken).all(axis=2)
+    again = np.flatnonzero((lost[:, None] & (w == 0)).any(axis=(1, 2)))
+    if len(again):
+        weights, rows = w[again][..., None], taken[again][:, None]
+        with np.errstate(invalid="ignore"):
+            parts = np.where(weights == 0, 0, weights * rows)
+            wide = np.promote_types(parts.dtype, np.float32)
+            out[again] = parts.sum(axis=2, dtype=wide)
+    return out
 
 
 def logistic_loss(x: np.ndarray, y: np.ndarray, w: np.ndarray) -> np.ndarray:

@@ -115,8 +115,9 @@ def row_products(x: Any, y: Any, rows: Any, columns: Any) -> Any:
 def weighted_rows(w: Any, y: Any, ids: Any) -> Any:
     """The sum over j of w[s, i, j] · y[ids[s, j]], for each i of each group s.
 
-    Shapes: weights w (S, m, n), table y (V, d), ids (S, n) -> (S, m, d). It is ``w @ y[ids]``, and
-    y's gradient is IndexedSlices of what was looked up. Raises RowIndexError and ShapeError.
+    Shapes: weights w (S, m, n), table y (V, d), ids (S, n) -> (S, m, d). It is ``w @ y[ids]``, but
+    that on the CPU a weight of 0 leaves its row out, so that no NaN or infinity there shows. y's
+    gradient is IndexedSlices of what was looked up. Raises RowIndexError and ShapeError.
 
     >>> import numpy as np
     >>> weighted_rows(np.array([[[1.0, -2.0]]]), np.array([[1.0, 2.0], [3.0, 4.0]]), [[1, 0]])

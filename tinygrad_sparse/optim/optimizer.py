@@ -225,12 +225,12 @@ class Optimizer:
 
     def _state(self, p: Tensor, settings: dict[str, Any], sparse: bool) -> State:
         state, array = self._states.get(p.id), p._array()
-        if state is not None and state.settings is settings and state.array is array:
-            return state
-        rule = self._choose(settings)
         below = None
         if settings["averaged"] or settings["master"]:  # which are copies of p
             below = settle_others(p, state)
+        if state is not None and state.settings is settings and state.array is array:
+            return state
+        rule = self._choose(settings)
         if state is None:
             state = State(rule, array, settings, sparse, below)
             state.version = p._version

@@ -158,7 +158,8 @@ def _tell_others(p: Tensor, state: State, rows: Any) -> None:
                 other = p._lasting()
             if other is not None:
                 other.settle(rows)
-    before_change(p, rows, state)
+    # rows that are left to rest change too, later and without a word
+    before_change(p, ... if state.leaves else rows, state)
 
 
 def _counts(state: State, places: Any) -> Any:
