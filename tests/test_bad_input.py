@@ -236,10 +236,11 @@ CALLS = {
                          "Linear has no .zero_grad: nothing is accumulated on tensors, so there "
                          "is nothing to zero: drop this call."),
     ".cuda()": (lambda W: W.cuda(), AttributeError,
-                "Tensor has no .cuda: this version computes on the CPU alone."),
+                "Tensor has no .cuda: write .to('cuda')."),
     "module.cuda()": (lambda W: nn.Linear(1, 1).cuda(), AttributeError,
-                      "Linear has no .cuda: this version computes on the CPU alone."),
-    ".cpu()": (lambda W: W.cpu(), AttributeError, "Tensor has no .cpu: it is there already."),
+                      "Linear has no .cuda: write .to('cuda')."),
+    ".cpu()": (lambda W: W.cpu(), AttributeError,
+               "Tensor has no .cpu: write .to('cpu'), or x.numpy() for an array."),
     ".requires_grad_()": (lambda W: W.requires_grad_(), AttributeError,
                           "Tensor has no .requires_grad_: a trainable tensor is made with "
                           "ts.parameter(array)."),

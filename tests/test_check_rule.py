@@ -24,6 +24,11 @@ def shared(p, g, *, lr):
     return (p - lr * g / (1.0 + np.abs(g).mean()),)
 
 
+def longest(p, g, *, lr):
+    """A number of all rows that rows of zeros leave as it is."""
+    return (p - lr * g / (1e-8 + np.max(np.abs(g))),)
+
+
 def late(p, g, m, *, lr, step):
     """Linear for 50 steps, then not."""
     m = 0.9 * m + g
@@ -50,6 +55,7 @@ class Hidden:
 
 BROKEN = {
     "row_step": optim.rule(still=True)(shared),
+    "rows_apart": optim.rule(still=True)(longest),
     "exact_is_dense": optim.rule(slots=("m",), rest=optim.linear)(late),
     "still": optim.rule(slots=("n",), still=True)(drifting),
 }

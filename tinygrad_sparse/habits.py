@@ -9,8 +9,8 @@ from typing import Any, NoReturn
 HABITS = {
     "grad": "gradients are returned, not stored: grads = tape.backward(loss), then grads[x]",
     "zero_grad": "nothing is accumulated on tensors, so there is nothing to zero: drop this call",
-    "cuda": "this version computes on the CPU alone",
-    "cpu": "it is there already",
+    "cuda": "write .to('cuda')",
+    "cpu": "write .to('cpu'), or x.numpy() for an array",
     "requires_grad_": "a trainable tensor is made with ts.parameter(array)",
     "retain_grad": "ts.grad differentiates by any argument of a function",
     "clone": "arrays are never changed in place by an op, so no clone is needed",

@@ -31,6 +31,19 @@ def row_step(make: Make) -> None:
     _same(rows[0].data[others], start[others], "rows that were not touched", exactly=True)
 
 
+def rows_apart(make: Make) -> None:
+    """What a row becomes does not depend on other rows: a formula is given a table in parts."""
+    rng = np.random.default_rng(4)
+    start = rng.normal(size=(V, D))
+    whole, part = parameter(start), parameter(start[: V // 2])
+    runs = (whole, make([whole])), (part, make([part]))
+    for _ in range(4):
+        g = rng.normal(size=(V, D))
+        _step(runs[0], g)
+        _step(runs[1], g[: V // 2])
+    _same(part.data, whole.data[: V // 2], "half of the rows, and these rows among all")
+
+
 def exact_is_dense(make: Make) -> None:
     """Rows under the exact meaning are what a dense run gives, after many steps and any gaps.
 
@@ -92,6 +105,7 @@ def round_trip(make: Make) -> None:
 
 RULE_LAWS: dict[str, Law] = {
     "row_step": row_step,
+    "rows_apart": rows_apart,
     "exact_is_dense": exact_is_dense,
     "still": still,
     "round_trip": round_trip,
@@ -102,8 +116,9 @@ def check_rule(rule: Rule | Make, **settings: Any) -> None:
     """Run every law on an optimizer's rule under these settings; raises where one is broken.
 
     `rule` is what ``optim.rule`` made, or an optimizer: a class, or a function
-    ``make(params, **settings)``. A row step is the dense step on its rows; rows under the exact
-    meaning are a dense run, where the rule has a `rest` or is `still`; what is said to be still is;
+    ``make(params, **settings)``. A row step is the dense step on its rows; no row depends on
+    another; rows under the exact meaning are a dense run, where the rule has a `rest` or is
+    `still`; what is said to be still is;
     a state_dict is all that training needs to go on. The error names the law.
 
     >>> from tinygrad_sparse import optim
