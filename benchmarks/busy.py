@@ -72,6 +72,7 @@ def contestants() -> dict[str, Callable[[], object]]:
     return {
         "a chain of small ops": lambda: op_overhead.ours(x),
         "table, k = 1,024, SGD": table_step(100_000, 64, 1024, "SGD"),
+        "table, k = 16,384, SGD": table_step(1_000_000, 64, 16_384, "SGD"),
         "table, k = 65,536, SGD": table_step(1_000_000, 64, 65_536, "SGD"),
         "table, k = 65,536, Adam": table_step(1_000_000, 64, 65_536, "Adam"),
         "bags of 50": bag_step(),

@@ -29,8 +29,8 @@ class Settings(NamedTuple):
     shortest: int = 3
     longest: int = 6
     epochs: int = 5
-    centres: int = 1024  # a step
-    lr: float = 0.05
+    centres: int = 4096  # a step
+    lr: float = 0.075
     clip: float = 0.5  # no row moves further than this in a step
     sample: float = 1e-3
     seed: int = 1

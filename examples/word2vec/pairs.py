@@ -67,7 +67,7 @@ def batches(
     draw: Draw,
     *,
     window: int = 5,
-    centres: int = 1024,
+    centres: int = 4096,
     epochs: int = 1,
     seed: int = 1,
     start: Place = START,
