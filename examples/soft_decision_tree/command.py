@@ -90,7 +90,7 @@ def read_examples(options: argparse.Namespace) -> Set:
 def parser() -> argparse.ArgumentParser:
     """The options, their defaults and what they mean."""
     p = argparse.ArgumentParser(
-        prog=PROGRAM,
+        prog=f"python -m examples.{PROGRAM}",
         description="Grow a decision tree whose gates send an example both ways, more or less, so"
         " that it can be trained like a network and read like a tree.",
         epilog="Numbers in brackets are what is taken when you do not say.",

@@ -19,7 +19,7 @@ from .corpus import Sentence, read_text
 from .formats import FormatError
 from .keyed_vectors import KeyedVectors, UnknownWordError
 from .models import Model, Settings
-from .options import PROGRAM, parser
+from .options import DEFAULTS, PROGRAM, READING, as_said, parser, said
 from .plots import WORDS, draw_loss, draw_map, neighbour_table, telling_words
 from .python_docs import python_docs
 from .train import Run, train, until_interrupted
@@ -76,12 +76,13 @@ Start = tuple[Model, Vocabulary, Text, Run, dict[str, Any]]
 
 def fresh(options: argparse.Namespace) -> Start:
     """A run from the beginning."""
-    reading = {name: getattr(options, name) for name in ("lines", "min_count", "max_words")}
+    chosen = DEFAULTS | said(options)
+    reading = {name: chosen.pop(name) for name in READING}
     sentences = reader(options.corpus, reading)
-    vocabulary = Vocabulary.build(sentences(), options.min_count, options.max_words)
+    vocabulary = Vocabulary.build(sentences(), reading["min_count"], reading["max_words"])
     if len(telling_words(vocabulary.words)) < 2:
         raise InputError(
-            f"fewer than 2 words, stop words left aside, occur {options.min_count} times or more"
+            f"fewer than 2 words, stop words left aside, occur {reading['min_count']} times or more"
             f" in {options.corpus or 'the documentation of this Python'}."
             " Hint: give a longer text, or lower --min-count"
         )
@@ -90,16 +91,22 @@ def fresh(options: argparse.Namespace) -> Start:
         raise InputError("no sentence has two words to learn from. Hint: lower --min-count")
     print(
         f"{len(text.ids):,} words in {len(text.bounds) - 1:,} sentences;"
-        f" {len(vocabulary.words):,} different words occur {options.min_count} times or more"
+        f" {len(vocabulary.words):,} different words occur {reading['min_count']} times or more"
     )
-    settings = Settings(**{name: getattr(options, name) for name in Settings._fields})
-    model = Model(vocabulary, settings, device=options.device)
+    model = Model(vocabulary, Settings(**chosen), device=options.device)
     return model, vocabulary, text, Run(), reading
 
 
 def resumed(options: argparse.Namespace) -> Start:
     """A run from where it was saved, if the text is still the same."""
     model, vocabulary, run, reading = store.load(options.resume, options.device)
+    kept = reading | model.settings._asdict()
+    for name, value in said(options).items():
+        if value != kept[name]:
+            raise InputError(
+                f"{options.resume} is a run with {as_said(name, kept[name])}, which --resume goes"
+                f" on with, got {as_said(name, value)}. Hint: leave it out, or start a new run"
+            )
     text = vocabulary.encode(reader(options.corpus, reading)())
     counts = np.bincount(text.ids, minlength=len(vocabulary.words))
     if not np.array_equal(counts, vocabulary.counts):
@@ -186,7 +193,7 @@ def run_plot(options: argparse.Namespace) -> None:
 def run_export(options: argparse.Namespace) -> None:
     """The vectors alone."""
     kv = store.load_vectors(options.vectors)
-    formats.save(kv, options.out, options.format)
+    formats.save(kv, options.out, options.format or formats.kind_by_name(options.out))
     print(f"{len(kv):,} vectors of {kv.vectors.shape[1]} numbers: {options.out}")
 
 

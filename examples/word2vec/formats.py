@@ -72,6 +72,11 @@ def load(path: str | Path, kind: str | None = None) -> KeyedVectors:
             raise FormatError(f"{path}: {error}") from None
 
 
+def kind_by_name(path: Path) -> str:
+    """Which format the ending of a file's name asks for; binary if it says nothing."""
+    return {".npz": "npz", ".txt": "text", ".vec": "text"}.get(path.suffix, "binary")
+
+
 def kind_of(file: IO[bytes]) -> str:
     """Which format an open file has: only text has numbers after the first word."""
     start = file.read(4)

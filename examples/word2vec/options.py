@@ -3,17 +3,21 @@
 import argparse
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from ..program import count, device, number, rate, seed
 from .models import LOSSES, MODELS, Settings
 
 PROGRAM = "word2vec"
+READING: dict[str, Any] = {"lines": False, "min_count": 5, "max_words": None}
+DEFAULTS: dict[str, Any] = {**READING, **Settings()._asdict()}
+FLAGS = {name: "--" + name.replace("_", "-") for name in DEFAULTS} | {"centres": "--batch"}
 
 
 def parser() -> argparse.ArgumentParser:
     """All subcommands."""
     p = argparse.ArgumentParser(
-        prog=PROGRAM,
+        prog=f"python -m examples.{PROGRAM}",
         description="Learn a vector for every word of a text, so that words which are used alike"
         " point the same way; then ask the vectors questions.",
     )
@@ -63,8 +67,8 @@ def parser() -> argparse.ArgumentParser:
     export(
         "--format",
         choices=("text", "binary", "npz"),
-        default="binary",
-        help="text and binary are those of the original word2vec; gensim reads them [%(default)s]",
+        help="text and binary are those of the original word2vec; gensim reads them [as OUT"
+        " ends: .npz; .txt or .vec for text; otherwise binary]",
     )
     return p
 
@@ -88,63 +92,63 @@ def _train(commands: argparse._SubParsersAction) -> None:
         " --resume goes on from there, to the same result as if nothing had happened.",
         epilog="Numbers in brackets are what is taken when you do not say.",
     )
-    text = p.add_argument_group("the text").add_argument
-    text(
+    group = p.add_argument_group("the text")
+    group.add_argument(
         "corpus",
         type=Path,
         nargs="?",
         metavar="CORPUS",
         help="a UTF-8 text, also .gz or .bz2, or a folder of such [this Python's own docs]",
     )
+    text = partial(_of_the_run, group)
     text(
-        "--lines",
-        action="store_true",
-        help="each line is a sentence of words between blanks; otherwise it is prose",
+        "lines",
+        "each line is a sentence of words between blanks; otherwise it is prose",
+        action="store_const",
+        const=True,
     )
-    text("--min-count", type=count, default=5, help="forget words that are rarer [%(default)s]")
-    text("--max-words", type=count, help="keep only so many different words, the most frequent")
-    text("--sample", type=share, help="thin out words above this share of the text [%(default)s]")
+    text("min_count", "forget words that are rarer", type=count)
+    text("max_words", "keep only so many different words, the most frequent", type=count)
+    text("sample", "thin out words above this share of the text", type=share)
 
-    model = p.add_argument_group("the model").add_argument
+    model = partial(_of_the_run, p.add_argument_group("the model"))
     model(
-        "--model",
+        "model",
+        "skipgram: a word predicts those around it; cbow: they predict it; faster, and weaker on"
+        " rare words",
         choices=MODELS,
-        help="skipgram: a word predicts those around it; cbow: they"
-        " predict it; faster, and weaker on rare words [%(default)s]",
     )
     model(
-        "--loss",
+        "loss",
+        "telling true words from random ones that neighbours share (shared) or that each pair"
+        " draws (own); a tree of decisions (hierarchical); all words at once, for small"
+        " vocabularies (softmax)",
         choices=LOSSES,
-        help="telling true words from random ones that neighbours share"
-        " (shared) or that each pair draws (own); a tree of decisions (hierarchical); all words"
-        " at once, for small vocabularies (softmax) [%(default)s]",
     )
-    model("--dim", type=count, help="numbers in the vector of a word [%(default)s]")
-    model("--window", type=width, help="contexts are this many words to each side [%(default)s]")
-    model("--negatives", type=count, help="weight of random words against a true one [%(default)s]")
+    model("dim", "numbers in the vector of a word", type=count)
+    model("window", "contexts are this many words to each side", type=width)
+    model("negatives", "weight of random words against a true one", type=count)
+    model("shared", "random words that 16 neighbouring words share", type=count)
     model(
-        "--shared", type=count, help="random words that 16 neighbouring words share [%(default)s]"
-    )
-    model(
-        "--parts",
+        "parts",
+        "words are also made of their n-grams, which share so many rows, 100000 say; then unknown"
+        " words have vectors",
         type=parts,
         metavar="ROWS",
-        help="words are also made of their n-grams, which"
-        " share so many rows, 100000 say; then unknown words have vectors [%(default)s]",
     )
-    model("--shortest", type=count, help="letters of the shortest n-gram [%(default)s]")
-    model("--longest", type=count, help="and of the longest [%(default)s]")
+    model("shortest", "letters of the shortest n-gram", type=count)
+    model("longest", "and of the longest", type=count)
 
-    training = p.add_argument_group("the training").add_argument
-    training("--epochs", type=count, help="how many times the text is read [%(default)s]")
-    training("--batch", type=count, dest="centres", help="words a step [%(default)s]")
-    training(
-        "--threads", type=count, help="results do not depend on it [as many as there are cores]"
-    )
-    device(training)
-    training("--lr", type=rate, help="learning rate; it falls evenly to 0 [%(default)s]")
-    training("--clip", type=rate, help="no vector moves further in a step [%(default)s]")
-    training("--seed", type=seed, help="same seed, same vectors, to the bit [%(default)s]")
+    group = p.add_argument_group("the training")
+    training = partial(_of_the_run, group)
+    training("epochs", "how many times the text is read", type=count)
+    training("centres", "words a step", type=count)
+    training("lr", "learning rate; it falls evenly to 0", type=rate)
+    training("clip", "no vector moves further in a step", type=rate)
+    training("seed", "same seed, same vectors, to the bit", type=seed)
+    threads = "results do not depend on it [as many as there are cores]"
+    group.add_argument("--threads", type=count, help=threads)
+    device(group.add_argument)
 
     result = p.add_argument_group("the result").add_argument
     result("--save", type=Path, metavar="FILE", help="write the run as .npz, after each epoch too")
@@ -162,7 +166,26 @@ def _train(commands: argparse._SubParsersAction) -> None:
         help="draw a map of the words; and, in FILE-loss, the loss",
     )
     result("--words", nargs="+", metavar="WORD", help="show the neighbours of these words")
-    p.set_defaults(**Settings()._asdict())
+
+
+def _of_the_run(group: argparse._ArgumentGroup, name: str, text: str, **how: Any) -> None:
+    """An option that a saved run keeps: None where it is not said, so that --resume can tell."""
+    usual = DEFAULTS[name]
+    bracket = "" if usual is None or usual is False else f" [{usual}]"
+    group.add_argument(FLAGS[name], dest=name, help=text + bracket, **how)
+
+
+def said(options: argparse.Namespace) -> dict[str, Any]:
+    """What the command line says of the run, by name."""
+    values = {name: getattr(options, name) for name in DEFAULTS}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def as_said(name: str, value: Any) -> str:
+    """An option of a run and its value, as on the command line."""
+    if value is None or value is False:
+        return f"no {FLAGS[name]}"
+    return FLAGS[name] if value is True else f"{FLAGS[name]} {value}"
 
 
 width = partial(number, int, 1, 1000)

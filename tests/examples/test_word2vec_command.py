@@ -89,6 +89,14 @@ def test_another_text_is_no_way_to_go_on(tmp_path, saved, capsys):
     assert "is a run on another text than" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "said, held", [(["--epochs", "9"], "--epochs 10"), (["--lines"], "no --lines")]
+)
+def test_a_run_that_goes_on_keeps_its_options(saved, text, capsys, said, held):
+    assert command.main(["train", text, "--resume", saved, *said]) == 2
+    assert f"is a run with {held}" in capsys.readouterr().err
+
+
 def test_questions_are_answered(saved, capsys):
     assert command.main(["neighbours", saved, "cat", "gold", "--count", "2"]) == 0
     cat, gold = capsys.readouterr().out.splitlines()
@@ -115,6 +123,16 @@ def test_exported_vectors_are_those_of_the_run(tmp_path, saved, capsys, kind):
     vectors = formats.load(out).vectors
     np.testing.assert_array_equal(vectors, formats.read_arrays(saved)["vectors"])
     assert command.main(["neighbours", str(out), "cat"]) == 0
+
+
+@pytest.mark.parametrize(
+    "name, kind", [("v.npz", "npz"), ("v.txt", "text"), ("v.vec", "text"), ("v.bin", "binary")]
+)
+def test_a_name_says_which_format_is_exported(tmp_path, saved, name, kind):
+    out = tmp_path / name
+    assert command.main(["export", saved, str(out)]) == 0
+    with open(out, "rb") as file:
+        assert formats.kind_of(file) == kind
 
 
 def test_pictures_are_drawn_from_a_file(tmp_path, saved, capsys):
@@ -184,4 +202,4 @@ def test_help_says_what_there_is(capsys, name):
     with pytest.raises(SystemExit) as stop:
         command.main([name, "--help"])
     assert stop.value.code == 0
-    assert "usage: word2vec" in capsys.readouterr().out
+    assert f"usage: python -m examples.word2vec {name}" in capsys.readouterr().out
