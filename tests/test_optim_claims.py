@@ -74,9 +74,81 @@ def test_a_setting_that_is_missing_is_named_when_the_optimizer_is_made(settings)
         optim.Optimizer(rule, [ts.parameter(np.ones(2))], **settings)
 
 
-def step(rule, sparse="exact", grad=None, **settings):
+def counting_down(memory, *, base, step, **_):
+    return {"weight": base / step}, memory
+
+
+def test_a_setting_that_prepare_asks_for_is_named_when_the_optimizer_is_made():
+    @optim.rule(prepare=counting_down)
+    def sgd(p, g, *, weight):
+        return (p - weight * g,)
+
+    W = ts.parameter(np.ones(2))
+    with pytest.raises(errors.ArgumentError, match=r"Optimizer: expected the settings \['base'\]"):
+        optim.Optimizer(sgd, [W])
+    opt = optim.Optimizer(sgd, [W], base=0.5)
+    grads = ts.GradStore()
+    grads[W] = np.ones(2)
+    opt.step(grads)
+    np.testing.assert_array_equal(W.data, 0.5)
+
+
+def test_a_setting_that_neither_the_user_nor_prepare_gives_is_named_at_the_first_step():
+    rule = optim.rule(prepare=counting_down)(sgd)
+    with pytest.raises(
+        errors.ArgumentError, match=r"rule sgd: expected the settings \['lr'\], got .*prepare"
+    ):
+        step(rule, grad=np.ones((9, 2)), base=1.0, without="lr")
+
+
+def test_the_defaults_of_a_formula_are_settings():
+    @optim.rule(rest=optim.linear)
+    def decaying(p, g, *, lr, decay=0.5, step=7):
+        return (p - lr * (g + decay * p),)
+
+    W, opt = step(decaying, lr=1.0)
+    assert opt.groups[0]["decay"] == 0.5
+    np.testing.assert_array_equal(W.data[:2, 0], [0.5, -0.5])
+    W, _ = step(decaying, lr=1.0, decay=0.25)
+    np.testing.assert_array_equal(W.data[:2, 0], [0.75, -0.25])
+    W, _ = step(lambda settings: decaying, lr=1.0)  # only a step knows the rule
+    np.testing.assert_array_equal(W.data[:2, 0], [0.5, -0.5])
+    with pytest.raises(errors.DtypeError, match="a number for lr, got None"):
+        optim.Optimizer(optim.rule()(lambda p, g, *, lr=None: (p,)), [W])
+
+
+NO_RULES = {
+    "a name": ("adam", "Optimizer: expected a Rule, then parameters, got 'adam'. Hint: an opt"),
+    "a class": (optim.Adam, "Optimizer: expected a Rule, then parameters, got Adam. Hint: an opt"),
+    "a formula": (sgd, "a Rule, then parameters, got sgd. Hint: @optim.rule() above a formula"),
+    "a function that picks none": (
+        lambda settings: "adam", "a Rule, picked by a function of a group's settings, got 'adam'.",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("rule", "message"), NO_RULES.values(), ids=NO_RULES)
+def test_what_is_no_rule_is_refused(rule, message):
+    with pytest.raises(errors.ArgumentError, match=re.escape(message)):
+        optim.Optimizer(rule, [ts.parameter(np.ones(2))], lr=0.1)
+
+
+def test_arguments_the_other_way_round_are_refused():
+    with pytest.raises(errors.ArgumentError, match="a Rule, then parameters, got "):
+        optim.Optimizer([ts.parameter(np.ones(2))], optim.rule()(sgd), lr=0.1)
+
+
+def test_a_declaration_without_parentheses_says_what_to_write():
+    message = "rule: expected keywords, got 'sgd' where they go. Hint: write @optim.rule(), or "
+    with pytest.raises(errors.ArgumentError, match=re.escape(message)):
+        optim.rule(sgd)
+
+
+def step(rule, sparse="exact", grad=None, without=None, **settings):
     W = ts.parameter(np.ones((9, 2)), name="W")
-    opt = optim.Optimizer(rule, [W], sparse=sparse, **{"lr": 0.1, **settings})
+    settings = {"lr": 0.1, "sparse": sparse, **settings}
+    settings.pop(without, None)
+    opt = optim.Optimizer(rule, [W], **settings)
     grads = ts.GradStore()
     grads[W] = ts.IndexedSlices([1], np.ones((1, 2)), (9, 2)) if grad is None else grad
     opt.step(grads)

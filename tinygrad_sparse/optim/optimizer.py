@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
@@ -50,6 +51,8 @@ OWN_HABITS = {
     "apply_gradients": "write opt.step(grads)",
     "update": "write opt.step(grads)",
 }
+
+REST = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)  # *args, **kwargs
 
 COPY = "copy.deepcopy((model, opt)) copies both; opt.state_dict() is the state alone"
 
@@ -107,8 +110,9 @@ class Optimizer:
         **defaults: Any,
     ) -> None:
         self._choose: Callable[[dict[str, Any]], Rule]
-        self._choose = (lambda settings: rule) if isinstance(rule, Rule) else rule
-        self._defaults = {**COMMON, **translated(type(self).__name__, defaults)}
+        self._choose = _chooser(type(self).__name__, rule)
+        own = rule.defaults if isinstance(rule, Rule) else {}
+        self._defaults = {**COMMON, **own, **translated(type(self).__name__, defaults)}
         self._check_names(isinstance(rule, Rule))
         self.groups: list[dict[str, Any]] = []
         self._settings: list[Settings] = []  # of the groups
@@ -159,6 +163,9 @@ class Optimizer:
 
     def _check_names(self, alone: bool) -> None:
         first = self._choose(self._defaults)
+        if not isinstance(first, Rule):
+            wanted = "a Rule, picked by a function of a group's settings"
+            raise ArgumentError(explain(type(self).__name__, wanted, repr(first)))
         own = [vars(c)["__init__"] for c in type(self).__mro__[:-1] if "__init__" in vars(c)]
         own.remove(Optimizer.__init__)
         known = names_known(own, first, alone)
@@ -405,6 +412,22 @@ class Optimizer:
             self._states, self.calls = states, calls
             for id, loaded in states.items():
                 loaded.version = self._home[id][0]._version
+
+
+def _chooser(name: str, rule: Any) -> Callable[[dict[str, Any]], Rule]:
+    """`rule` as a function that picks one by a group's settings."""
+    if isinstance(rule, Rule):
+        return lambda settings: rule
+    hint = "an optimizer with a name is made by its class: optim.Adam([W])"
+    if callable(rule) and not isinstance(rule, type):
+        taken = inspect.signature(rule).parameters.values()
+        needed = [p for p in taken if p.default is p.empty and p.kind not in REST]
+        if len(needed) == 1 and needed[0].kind is not inspect.Parameter.KEYWORD_ONLY:
+            picks: Callable[[dict[str, Any]], Rule] = rule
+            return picks
+        hint = "@optim.rule() above a formula makes it a Rule"
+    got = getattr(rule, "__name__", repr(rule))
+    raise ArgumentError(explain(name, "a Rule, then parameters", got, hint))
 
 
 def _as_groups(name: str, params: Any) -> list[dict[str, Any]]:

@@ -27,16 +27,29 @@ class Rule(NamedTuple):
     names: tuple[str, ...]  # the formula's settings
     prepare: Prepare | None
     squares: tuple[str, ...] = ()  # slots that are never negative
+    defaults: Mapping[str, Any] = {}  # of the formula's settings
 
     def hyper(
         self, settings: Mapping[str, Any], step: Any, memory: Memory
     ) -> tuple[dict[str, Any], Memory]:
-        """What the formula gets at this step, as plain numbers, and the memory after it."""
-        known: dict[str, Any] = {**settings, "step": step}
+        """What the formula gets at this step, as plain numbers, and the memory after it.
+
+        Raises ArgumentError for what the formula asks for and nobody gave.
+        """
+        known: dict[str, Any] = {**self.defaults, **settings, "step": step}
         if self.prepare is not None:
             more, memory = self.prepare(memory, **known)
             known.update(more)
-        return {name: plain(known[name]) for name in self.names}, memory
+        try:
+            return {name: plain(known[name]) for name in self.names}, memory
+        except KeyError:
+            missing = [name for name in self.names if name not in known]
+            name = f"rule {self.formula.__name__}"
+            wanted = f"the settings {missing}"
+            hint = None
+            if self.prepare is not None:
+                hint = "give them to the optimizer, or have prepare answer them"
+            raise ArgumentError(explain(name, wanted, f"{sorted(known)}", hint)) from None
 
     def at_rest(self, hyper: Mapping[str, Any]) -> np.ndarray:
         """The formula with a zero gradient, on unit vectors: column j is where (p, *slots)[j] goes.
@@ -60,6 +73,8 @@ def plain(x: Any) -> Any:
 
 
 def rule(
+    formula: None = None,
+    /,
     *,
     slots: Sequence[str] = (),
     still: bool = False,
@@ -72,10 +87,10 @@ def rule(
     """Declare a formula: ``formula(p, g, *slots, **settings) -> (p, *slots)``, writing nothing.
 
     It is written once with NumPy's ufunc names, for arrays or single numbers; its keyword-only
-    arguments are the settings it needs, `step` among them if it counts steps, from 1. `slots` names
-    its state, one value an element, starting at zero (or, by `start`, at a setting's value); those
-    in `per_row` have one value a row, those in `squares` are never negative (a state_dict that says
-    otherwise is refused).
+    arguments are the settings it needs, `step` among them if it counts steps, from 1; those with a
+    default need not be given. `slots` names its state, one value an element, starting at zero (or,
+    by `start`, at a setting's value); those in `per_row` have one value a row, those in `squares`
+    are never negative (a state_dict that says otherwise is refused).
 
     With a zero gradient a row rests. ``still=True``: it does not move. `rest` tells how it does:
     `linear`, `along(...)` or `quotient(...)`, see there; then the exact meaning costs the touched
@@ -87,10 +102,17 @@ def rule(
     Raises ArgumentError for a declaration that does not fit the formula. Whether a formula rests as
     `still` or `rest` says is looked at when the first rows do.
     """
+    if formula is not None:
+        got = f"{getattr(formula, '__name__', formula)!r} where they go"
+        raise ArgumentError(explain("rule", "keywords", got, "write @optim.rule(), or with slots="))
 
     def declare(formula: Callable[..., Any]) -> Rule:
         parameters = inspect.signature(formula).parameters.values()
-        names = tuple(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)
+        keywords = [p for p in parameters if p.kind is p.KEYWORD_ONLY]
+        names = tuple(p.name for p in keywords)
+        defaults = {
+            p.name: p.default for p in keywords if p.default is not p.empty and p.name != "step"
+        }
         _check_slots(formula, parameters, tuple(slots))
         for what, some in (("per_row", per_row), ("start", start or {}), ("squares", squares)):
             if strangers := sorted(set(some) - set(slots)):
@@ -106,7 +128,7 @@ def rule(
         formula.whole_rows = bool(per_row)  # type: ignore[attr-defined]
         declared = Rule(
             formula, tuple(slots), still, rest, tuple(per_row), dict(start or {}), names, prepare,
-            tuple(squares),
+            tuple(squares), defaults,
         )  # fmt: skip
         if rest is not None:
             rest(declared, np.dtype(np.float64))  # looks at the slots it is told of

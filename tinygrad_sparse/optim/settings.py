@@ -146,9 +146,9 @@ def check_given(name: str, given: Mapping[str, Any], rule: Rule) -> None:
     """Raises unless all the settings that a rule asks for are there, and it can take them."""
     check_count(name, rule, given["count"])
     asked = set(rule.start.values())
-    if rule.prepare is None:  # which may make others
-        asked |= set(rule.names)
-    if missing := sorted(asked - set(given) - {"step"}):
+    # prepare may make others of those that it asks for
+    asked |= set(rule.names) if rule.prepare is None else _keywords(rule.prepare, required=True)
+    if missing := sorted(asked - set(given) - set(rule.defaults) - {"step"}):
         raise ArgumentError(explain(name, f"the settings {missing}", f"{sorted(given)}"))
 
 
@@ -188,6 +188,7 @@ def names_known(own: list[Any], rule: Rule, alone: bool) -> set[str] | None:
     return known - {"betas", "step"}
 
 
-def _keywords(f: Callable[..., Any]) -> set[str]:
-    parameters = inspect.signature(f).parameters.values()
-    return {p.name for p in parameters if p.kind is p.KEYWORD_ONLY}
+def _keywords(f: Callable[..., Any], required: bool = False) -> set[str]:
+    """The keyword-only arguments of f; `required`: those without a default."""
+    keywords = [p for p in inspect.signature(f).parameters.values() if p.kind is p.KEYWORD_ONLY]
+    return {p.name for p in keywords if not required or p.default is p.empty}
