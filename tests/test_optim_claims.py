@@ -9,6 +9,12 @@ import tinygrad_sparse as ts
 from tinygrad_sparse import errors, optim
 
 
+def store(W, grad=None):
+    grads = ts.GradStore()
+    grads[W] = ts.IndexedSlices([1], np.ones((1, 2)), (9, 2)) if grad is None else grad
+    return grads
+
+
 def terms(hyper):
     return hyper["lr"], 1.0, 1e-8
 
@@ -19,6 +25,71 @@ def sgd(p, g, *, lr):
 
 def heavy(p, g, m, *, lr):
     return p - lr * (0.9 * m + g), 0.9 * m + g
+
+
+def writes_p(p, g, *, lr):
+    p -= lr * g
+    return (p,)
+
+
+def writes_m(p, g, m, *, lr):
+    m *= 0.9
+    return p - lr * (m + g), m + g
+
+
+def scales_g(p, g, *, lr):
+    g *= lr
+    return (p - g,)
+
+
+def bare(p, g, *, lr):
+    return p - lr * g
+
+
+def bare_with_m(p, g, m, *, lr):
+    return np.stack([p - lr * g, m])
+
+
+UNUSABLE = {
+    "writes to p": (
+        writes_p, {"still": True},
+        "rule writes_p: expected a formula that writes to no argument, got other values in p. "
+        "Hint: write p = p - lr * g, not p -= lr * g.",
+    ),
+    "writes to a slot": (writes_m, {"slots": ("m",), "rest": optim.linear}, "other values in m."),
+    "writes to g": (scales_g, {}, "rule scales_g: expected a formula that writes to no argument, "),
+    "no tuple": (
+        bare, {"still": True}, "rule bare: expected the answer (p,), got one ndarray. Hint: return "
+    ),
+    "no tuple, with a slot": (
+        bare_with_m, {"slots": ("m",)}, "rule bare_with_m: expected the answer (p, m), got one nda",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("lr", [0.1, 0.0])
+@pytest.mark.parametrize("grad", [None, np.ones((9, 2))], ids=["rows", "dense"])
+@pytest.mark.parametrize(("formula", "how", "message"), UNUSABLE.values(), ids=UNUSABLE)
+def test_a_formula_that_no_step_can_use_is_refused_before_it_sees_the_table(
+    formula, how, message, grad, lr
+):
+    W = ts.parameter(np.ones((9, 2)))
+    opt = optim.Optimizer(optim.rule(**how)(formula), [W], lr=lr, sparse="lazy")
+    for _ in range(2):
+        with pytest.raises(errors.ArgumentError, match=re.escape(message)):
+            opt.step(store(W, grad))
+    assert (W.data == 1).all() and opt.state_bytes() == 0
+
+
+def test_a_formula_for_rows_of_one_size_is_not_judged_on_others():
+    mixing = np.eye(2)[::-1]
+
+    @optim.rule(per_row=())
+    def mixed(p, g, *, lr):
+        return (p - lr * g @ mixing,)
+
+    W, _ = step(mixed, grad=np.ones((9, 2)))
+    np.testing.assert_array_equal(W.data, 0.9)
 
 
 DECLARED = {
@@ -149,9 +220,7 @@ def step(rule, sparse="exact", grad=None, without=None, **settings):
     settings = {"lr": 0.1, "sparse": sparse, **settings}
     settings.pop(without, None)
     opt = optim.Optimizer(rule, [W], **settings)
-    grads = ts.GradStore()
-    grads[W] = ts.IndexedSlices([1], np.ones((1, 2)), (9, 2)) if grad is None else grad
-    opt.step(grads)
+    opt.step(store(W, grad))
     return W, opt
 
 

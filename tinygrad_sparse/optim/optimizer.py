@@ -21,6 +21,7 @@ from tinygrad_sparse.slices import is_sparse
 from tinygrad_sparse.tensor import HABITS, Tensor, moving_rows, pending_of, unwatch, watch
 
 from .clip import RowCap
+from .proof import try_formula
 from .rule import Rule
 from .saving import STATES, checked_groups, loaded_state, saved_groups, saved_states
 from .schedules import Stateful
@@ -238,6 +239,7 @@ class Optimizer:
         if state is not None and state.settings is settings and state.array is array:
             return state
         rule = self._choose(settings)
+        try_formula(rule, settings)
         if state is None:
             state = State(rule, array, settings, sparse, below)
             state.version = p._version

@@ -1,4 +1,7 @@
-"""Does a rule rest as it claims? Its closed form is held against its formula, once. Floor 5.
+"""Is a formula one that a step can use, and does it rest as its rule claims? Tried, once. Floor 5.
+
+A formula gets views of the parameter and of its state. One that writes to them would undo the order
+in which a step computes all and then writes, so each is tried on a few numbers of its own first.
 
 `still` and `rest` are claims that a rule's author makes. Their factors are read off the formula,
 but whether the formula has that form at all only trying shows. So before the first rows of a rule
@@ -9,11 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 import numpy as np
 
-from tinygrad_sparse.errors import SparsityError, explain
+from tinygrad_sparse.errors import ArgumentError, SparsityError, explain
 
 from .history import History
 from .rest import columns_of
@@ -22,7 +25,35 @@ from .rule import Memory, Rule
 MOVED, RESTED = 3, 5  # steps with a gradient, and then without
 ROWS = (6, 4)
 
+_tried: WeakSet[Any] = WeakSet()  # formulas
 _proven: WeakKeyDictionary[Any, set[Any]] = WeakKeyDictionary()  # by formula
+
+
+def try_formula(rule: Rule, settings: Mapping[str, Any]) -> None:
+    """Raises ArgumentError for a formula that writes to its arguments or answers no tuple."""
+    if rule.formula in _tried:
+        return
+    rng = np.random.default_rng(0)
+    rows = {"p": rng.normal(size=ROWS), "g": rng.normal(size=ROWS)}
+    for slot in rule.slots:  # what starts at 0 may be scaled in place and look untouched
+        rows[slot] = rng.uniform(0.5, 1.5, (ROWS[0], 1 if slot in rule.per_row else ROWS[1]))
+    given = {name: values.copy() for name, values in rows.items()}
+    hyper, _ = rule.hyper(_moving(settings), 1, {})
+    try:
+        with np.errstate(all="ignore"):
+            new = rule.formula(*given.values(), **hyper)
+    except Exception:  # made for rows of another size, or wrong: a step will say so
+        return
+    name = f"rule {rule.formula.__name__}"
+    if changed := [k for k, values in rows.items() if not np.array_equal(given[k], values)]:
+        hint = "write p = p - lr * g, not p -= lr * g"
+        got = f"other values in {', '.join(changed)}"
+        raise ArgumentError(explain(name, "a formula that writes to no argument", got, hint))
+    if not isinstance(new, (tuple, list)):
+        row = f"({', '.join(('p', *rule.slots))}{'' if rule.slots else ','})"
+        got = f"one {type(new).__name__}"
+        raise ArgumentError(explain(name, f"the answer {row}", got, f"return {row}"))
+    _tried.add(rule.formula)
 
 
 def prove(name: str, rule: Rule, settings: Mapping[str, Any]) -> None:
@@ -35,8 +66,7 @@ def prove(name: str, rule: Rule, settings: Mapping[str, Any]) -> None:
 
 
 def _try(name: str, rule: Rule, settings: Mapping[str, Any]) -> None:
-    if settings.get("lr") == 0:  # as a schedule may begin, and under which everything is still
-        settings = {**settings, "lr": 0.01}
+    settings = _moving(settings)
     rng = np.random.default_rng(0)
     row: list[Any] = [rng.normal(size=ROWS)]
     for slot in rule.slots:
@@ -65,6 +95,11 @@ def _try(name: str, rule: Rule, settings: Mapping[str, Any]) -> None:
             if wrong.any():
                 at = tuple(np.argwhere(wrong)[0])
                 raise _disagrees(name, rule, slot, was[at], is_now[at], said[at])
+
+
+def _moving(settings: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Settings under which a formula moves something: a schedule may begin at a rate of 0."""
+    return {**settings, "lr": 0.01} if settings.get("lr") == 0 else settings
 
 
 def _largest(x: Any) -> float:
