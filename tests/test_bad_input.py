@@ -425,8 +425,9 @@ CALLS = {
     "step without a store": (lambda W: optim.SGD([W], lr=0.1).step({W: np.ones((5, 2))}), TapeError,
                              "step: expected the GradStore that backward returned, got dict. Hint: "
                              "opt.step(tape.backward(loss))."),
-    "step without anything": (lambda W: optim.SGD([W], lr=0.1).step(), TypeError,
-                              "Optimizer.step() missing 1 required positional argument: 'grads'"),
+    "step without anything": (lambda W: optim.SGD([W], lr=0.1).step(), TapeError,
+                              "step: expected the GradStore that backward returned, got nothing. "
+                              "Hint: opt.step(tape.backward(loss))."),
     "wrong gradient": (lambda W: GradStore().__setitem__(W, np.ones((2, 5))), ShapeError,
                        "GradStore: expected a gradient of shape (5, 2) for W, got float64 (2, 5)."),
 }  # fmt: skip

@@ -190,7 +190,7 @@ class Optimizer:
 
     def step(
         self,
-        grads: GradStore,
+        grads: GradStore = None,  # type: ignore[assignment]  # said by an error of ours
         *,
         clip_rows: float | None = None,
         error_if_nonfinite: bool = False,
@@ -203,7 +203,7 @@ class Optimizer:
         step take turns, whatever optimizers and parameters they have.
         """
         if type(grads) is not GradStore:
-            got = type(grads).__name__
+            got = "nothing" if grads is None else type(grads).__name__
             raise TapeError(
                 explain("step", "the GradStore that backward returned", got,
                         "opt.step(tape.backward(loss))")
