@@ -283,8 +283,15 @@ BAD_STATES = {
     ),
     "another rule's settings": (
         lambda s: {**s, "groups": [{"lr": 0.1}]},
+        "Adam: expected a state that Adam saved, with the settings ['amsgrad', 'average', 'beta1', "
+        "'beta2', 'count', 'eps', 'lr', 'master', 'maximize', 'sparse', 'weight_decay'], got one "
+        "of the rule 'adam', with ['lr']. Hint: load it into the optimizer that saved it, with the "
+        "settings it had.",
+    ),
+    "settings of nothing": (
+        lambda s: {**s, "groups": [None]},
         "Adam: expected the settings ['amsgrad', 'average', 'beta1', 'beta2', 'count', 'eps', "
-        "'lr', 'master', 'maximize', 'sparse', 'weight_decay'], got {'lr': 0.1}.",
+        "'lr', 'master', 'maximize', 'sparse', 'weight_decay'], got None.",
     ),
     "parameters as a setting": (
         lambda s: {**s, "groups": [{**s["groups"][0], "params": []}]},

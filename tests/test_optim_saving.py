@@ -88,6 +88,20 @@ def test_the_state_of_adam_is_not_that_of_adamw():
         other.load_state_dict(opt.state_dict())
 
 
+def test_another_optimizers_state_names_its_rule_and_ours():
+    _, adam = trained(optim.Adam)
+    _, sgd = trained(optim.SGD, lr=0.1)
+    with pytest.raises(
+        errors.CheckpointError,
+        match=r"SGD: expected a state that SGD saved, with the settings \['average', .*\], got one "
+        r"of the rule 'adam', with \['sparse', .*'beta2'\]. Hint: load it into the optimizer that",
+    ):
+        sgd.load_state_dict(adam.state_dict())
+    fresh = optim.Adam([ts.parameter(np.ones((V, 2)))])  # no rule has seen its parameter
+    with pytest.raises(errors.CheckpointError, match=r"SGD: expected the settings \['average'"):
+        sgd.load_state_dict(fresh.state_dict())
+
+
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_the_other_order_of_bytes_is_the_same_numbers(dtype):
     W = ts.parameter(np.ones((V, 2), dtype))

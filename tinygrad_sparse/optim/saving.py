@@ -18,6 +18,7 @@ from .schedules import Stateful
 from .settings import Settings
 from .state import State
 
+ELSEWHERE = "load it into the optimizer that saved it, with the settings it had"
 MOST = 2**30  # steps: rows are stamped with int32 numbers, and training is to go on
 
 STATES = (
@@ -99,7 +100,7 @@ def checked_groups(name: str, state: Any, own_groups: list[Settings], count: int
         own = sorted(set(group) - {"params", *settings.schedules()})
         named = isinstance(saved, dict) and set(own) <= set(saved) <= set(group) - {"params"}
         if not named:
-            raise CheckpointError(explain(name, f"the settings {own}", repr(saved)))
+            raise _other_settings(name, own, saved, state["rules"])
         loaded = _loaded_schedules(settings, saved)
         new = Settings(
             name, {**group, **{key: saved[key] for key in own}, **loaded}, settings.ranges
@@ -110,6 +111,16 @@ def checked_groups(name: str, state: Any, own_groups: list[Settings], count: int
             raise CheckpointError(str(error)) from error
         groups.append(new)
     return groups
+
+
+def _other_settings(name: str, own: list[str], saved: Any, rules: Any) -> CheckpointError:
+    """The error of a group that has not the settings that this optimizer saves."""
+    theirs = sorted({repr(rule) for rule in rules if rule is not None})
+    if not theirs or not isinstance(saved, dict):
+        return CheckpointError(explain(name, f"the settings {own}", repr(saved)))
+    wanted = f"a state that {name} saved, with the settings {own}"
+    got = f"one of the rule {', '.join(theirs)}, with {list(saved)}"
+    return CheckpointError(explain(name, wanted, got, ELSEWHERE))
 
 
 def _loaded_schedules(settings: Settings, saved: dict[str, Any]) -> dict[str, Stateful]:
@@ -145,8 +156,9 @@ def loaded_state(
     mine = rule.formula.__name__
     if one["rules"] != mine:
         got = f"that of {one['rules']!r}"
-        hint = "load it into the optimizer that saved it, with the settings it had"
-        raise CheckpointError(explain(name, f"state of the rule {mine!r} for {p.name}", got, hint))
+        raise CheckpointError(
+            explain(name, f"state of the rule {mine!r} for {p.name}", got, ELSEWHERE)
+        )
     rows, counts, lead = one["rows"], one["counts"], one["leads"]
     least = min(1, p.ndim)
     most = least if rule.per_row else p.ndim
