@@ -56,6 +56,11 @@ SPOILT = {
         optim.Adam, {}, {"rules": ["adamw"]},
         "Adam: expected state of the rule 'adam' for W, got that of 'adamw'. Hint: load it into",
     ),
+    "ragged slots": (
+        optim.Adam, {}, {"slots": [[[[1.0, 2.0], [3.0]], np.zeros((V, 2))]]}, "arrays for W, got "
+    ),
+    "ragged rows": (optim.Adam, {}, {"rows": [[[1], [2, 3]]]}, "Adam: expected arrays for W, got "),
+    "ragged counts": (optim.Adam, LAZY, {"counts": [[[1], [2, 3]]]}, "expected arrays for W, got "),
     "rows cut smaller than what has one number a row": (
         optim.RowwiseAdagrad, {}, {"leads": [2], "slots": [[np.zeros((10, 1))]]}, "rows of W's"
     ),
@@ -135,6 +140,14 @@ def test_settings_that_changed_since_the_last_step_are_saved_with_a_state_for_th
             one.step(store(p, ts.IndexedSlices(ids, np.ones((1, 2)), (V, 2))))
     assert W.data.tobytes() == V2.data.tobytes()
     assert opt.averages(W).tobytes() == again.averages(V2).tobytes()
+
+
+def test_a_rate_that_is_an_array_is_saved_as_the_number_that_it_was():
+    rate = np.array(0.1)
+    _, opt = trained(optim.SGD, lr=rate, nesterov=np.False_)
+    saved = opt.state_dict()["groups"][0]
+    rate[...] = 9.0
+    assert saved["lr"] == 0.1 and saved["sparse"] == "exact" and saved["nesterov"] is False
 
 
 def test_counts_by_row_that_are_not_asked_for_any_more_are_not_saved():

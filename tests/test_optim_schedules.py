@@ -68,6 +68,40 @@ SCHEDULES = {
     "no value": (lambda: optim.Plateau(np.nan), "Plateau: expected a finite value, got nan."),
     "a threshold": (lambda: optim.Plateau(1.0, threshold=np.nan), "expected 0 <= threshold < 1"),
     "no least": (lambda: optim.Plateau(1.0, least=None), "expected a finite least, got None."),
+    "steps that are text": (lambda: optim.cosine(0.1, "100"), "expected steps > 0, got '100'."),
+    "steps of nothing": (
+        lambda: optim.one_cycle(0.1, None),
+        "one_cycle: expected steps > 0, got N",
+    ),
+    "every of text": (
+        lambda: optim.step_decay(0.1, "2"),
+        "step_decay: expected every > 0, got '2'",
+    ),
+    "patience of text": (lambda: optim.Plateau(0.1, patience="3"), "patience >= 0, got '3'."),
+    "a value of text": (
+        lambda: optim.linear_decay("0.1", 9),
+        "linear_decay: expected a finite val",
+    ),
+    "a factor of text": (lambda: optim.exponential(0.1, "1"), "expected a finite factor, got '1'."),
+    "an end of text": (lambda: optim.cosine(0.1, 9, end="0"), "cosine: expected a finite end, got"),
+    "a start": (
+        lambda: optim.one_cycle(0.1, 9, start="0"),
+        "one_cycle: expected a finite start, g",
+    ),
+    "constant": (lambda: optim.constant(np.nan), "constant: expected a finite value, got nan."),
+    "a value that no float is": (
+        lambda: optim.Plateau(10**400),
+        "expected a finite value, got 1000",
+    ),
+    "then nothing": (
+        lambda: optim.warm_up(2, None),
+        "warm_up: expected a schedule or a finite num",
+    ),
+    "a measure of text": (
+        lambda: optim.Plateau(1.0).update("1"),
+        "Plateau.update: expected a numb",
+    ),
+    "a measure of none": (lambda: optim.Plateau(1.0).update(None), "expected a number, got None."),
 }
 
 
@@ -75,6 +109,26 @@ SCHEDULES = {
 def test_schedules_that_make_no_sense_are_refused(make, message):
     with pytest.raises(errors.ArgumentError, match=re.escape(message)):
         make()
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.array, np.int64], ids=str)
+def test_numbers_of_numpys_make_schedules(kind):
+    assert optim.linear_decay(kind(2), kind(4))(3) == optim.warm_up(kind(2), kind(1))(2) == 1.0
+    lr = optim.Plateau(kind(1), patience=kind(0), factor=0.5)
+    for measure in (ts.tensor(np.array(3.0)), kind(4)):
+        lr.update(measure)
+    assert lr(1) == 0.5
+
+
+@pytest.mark.parametrize("factor", [10.0, np.float64(10.0), 10])
+def test_a_rate_that_outgrows_floats_is_refused_by_the_step_that_asks_for_it(factor):
+    for schedule in (optim.exponential(1.0, factor), optim.step_decay(1.0, 1, factor)):
+        assert schedule(3) == 100.0 and schedule(400) == np.inf
+        W = table()
+        opt = optim.SGD([W], lr=schedule)
+        opt.calls = 399
+        with pytest.raises(errors.ArgumentError, match="SGD: expected lr >= 0, got inf"):
+            opt.step(store(W, np.ones((5, 2))))
 
 
 def test_a_measure_that_is_nan_is_no_better_and_is_not_the_best():

@@ -191,6 +191,15 @@ def test_nadam_counts_all_steps_whoever_asks_otherwise():
     np.testing.assert_array_equal(W.data, 1)
 
 
+@pytest.mark.parametrize(
+    ("make", "hint"), [(optim.RMSprop, "eps > 0"), (optim.Adam, "eps > 0 and beta2 > 0")]
+)
+def test_what_moves_rows_at_rest_without_end_names_settings_that_there_are(make, hint):
+    W = table()
+    with pytest.raises(errors.SparsityError, match=f"by a finite amount, got .* Hint: {hint}.$"):
+        make([W], eps=0.0).step(store(W, ts.IndexedSlices([1], np.ones((1, 2)), (5, 2))))
+
+
 def test_nesterov_wants_momentum():
     W = table()
     with pytest.raises(errors.ArgumentError, match="SGD: expected a momentum with nesterov=True"):

@@ -38,12 +38,17 @@ def saved_groups(groups: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """
     return [
         {
-            k: v.state_dict() if isinstance(v, Stateful) else v
+            k: v.state_dict() if isinstance(v, Stateful) else _value(v)
             for k, v in group.items()
             if k != "params" and (isinstance(v, Stateful) or not callable(v))
         }
         for group in groups
     ]
+
+
+def _value(setting: Any) -> Any:
+    """A setting as nobody can write to it: the number in an array of no axes, say."""
+    return setting.item() if getattr(setting, "ndim", None) == 0 else setting
 
 
 def saved_states(
@@ -159,7 +164,8 @@ def loaded_state(
         raise CheckpointError(
             explain(name, f"state of the rule {mine!r} for {p.name}", got, ELSEWHERE)
         )
-    rows, counts, lead = one["rows"], one["counts"], one["leads"]
+    rows, counts = (None if one[k] is None else _array(name, p, one[k]) for k in ("rows", "counts"))
+    lead = one["leads"]
     least = min(1, p.ndim)
     most = least if rule.per_row else p.ndim
     if not _counts(lead) or not least <= lead <= most:
@@ -174,7 +180,7 @@ def loaded_state(
     wanted += [] if counts is None else [(np.dtype(np.int32), (size,))]
     given = [*one["slots"]]
     given += [a for a in (rows, counts) if a is not None]
-    arrays = [native(np.asarray(a)) for a in given]
+    arrays = [native(_array(name, p, a)) for a in given]
     if [(a.dtype, a.shape) for a in arrays] != wanted:
         shown = ", ".join(f"{a.dtype} {a.shape}" for a in arrays) or "none"
         expected = ", ".join(f"{dtype} {shape}" for dtype, shape in wanted) or "none"
@@ -194,6 +200,14 @@ def loaded_state(
             raise CheckpointError(explain(name, f"rows of {p.name} {p.shape}, each once", f"{ids}"))
     state.load(int(steps), arrays, rows is not None, counts is not None, dict(one["memory"]))
     return state
+
+
+def _array(name: str, p: Tensor, saved: Any) -> np.ndarray:
+    """What was saved as an array."""
+    try:
+        return np.asarray(saved)
+    except ValueError as error:  # lists of lists that are not all as long as each other
+        raise CheckpointError(explain(name, f"arrays for {p.name}", repr(saved))) from error
 
 
 def _check_memory(

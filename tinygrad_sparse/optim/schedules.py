@@ -15,6 +15,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from tinygrad_sparse.errors import ArgumentError, CheckpointError, explain
 
+from .rule import plain
 from .settings import FINITE
 
 Schedule = Callable[[int], float]
@@ -46,9 +47,27 @@ class _Named:
         return self.text
 
 
-def _check(op: str, expected: str, holds: bool, got: Any) -> None:
-    if not holds:
+def _check(op: str, expected: str, got: Any, holds: Callable[[Any], bool] = FINITE.holds) -> None:
+    number = plain(got)
+    if not (isinstance(number, Real) and holds(number)):
         raise ArgumentError(explain(op, expected, repr(got)))
+
+
+def _check_values(op: str, **values: Any) -> None:
+    for name, value in values.items():
+        _check(op, FINITE.text.format(name), value)
+
+
+def _above_0(x: float) -> bool:
+    return x > 0
+
+
+def _power(factor: float, n: int) -> float:
+    """factorⁿ; what no float is as large as is infinite, and refused where it is asked for."""
+    try:
+        return float(plain(factor) ** n)
+    except OverflowError:
+        return math.inf
 
 
 def constant(value: float) -> Schedule:
@@ -58,6 +77,7 @@ def constant(value: float) -> Schedule:
     >>> lr(1), lr(1000), lr
     (0.1, 0.1, constant(0.1))
     """
+    _check_values("constant", value=value)
     return _Named(f"constant({value!r})", lambda step: value)
 
 
@@ -67,9 +87,10 @@ def step_decay(value: float, every: int, factor: float = 0.1) -> Schedule:
     >>> [step_decay(1.0, every=2, factor=0.5)(t) for t in (1, 2, 3, 4, 5)]
     [1.0, 1.0, 0.5, 0.5, 0.25]
     """
-    _check("step_decay", "every > 0", every > 0, every)
+    _check("step_decay", "every > 0", every, _above_0)
+    _check_values("step_decay", value=value, factor=factor)
     text = f"step_decay({value!r}, {every!r}, {factor!r})"
-    return _Named(text, lambda step: value * factor ** ((step - 1) // every))
+    return _Named(text, lambda step: value * _power(factor, (step - 1) // every))
 
 
 def exponential(value: float, factor: float) -> Schedule:
@@ -78,8 +99,9 @@ def exponential(value: float, factor: float) -> Schedule:
     >>> [exponential(1.0, 0.5)(t) for t in (1, 2, 4)]
     [1.0, 0.5, 0.125]
     """
+    _check_values("exponential", value=value, factor=factor)
     text = f"exponential({value!r}, {factor!r})"
-    return _Named(text, lambda step: value * factor ** (step - 1))
+    return _Named(text, lambda step: value * _power(factor, step - 1))
 
 
 def cosine(value: float, steps: int, end: float = 0.0) -> Schedule:
@@ -88,7 +110,8 @@ def cosine(value: float, steps: int, end: float = 0.0) -> Schedule:
     >>> [round(cosine(1.0, 4)(t), 3) for t in (1, 3, 5, 9)]
     [1.0, 0.5, 0.0, 0.0]
     """
-    _check("cosine", "steps > 0", steps > 0, steps)
+    _check("cosine", "steps > 0", steps, _above_0)
+    _check_values("cosine", value=value, end=end)
 
     def schedule(step: int) -> float:
         part = min(1.0, (step - 1) / steps)
@@ -103,7 +126,8 @@ def linear_decay(value: float, steps: int, end: float = 0.0) -> Schedule:
     >>> [linear_decay(1.0, 4)(t) for t in (1, 2, 5, 6)]
     [1.0, 0.75, 0.0, 0.0]
     """
-    _check("linear_decay", "steps > 0", steps > 0, steps)
+    _check("linear_decay", "steps > 0", steps, _above_0)
+    _check_values("linear_decay", value=value, end=end)
     text = f"linear_decay({value!r}, {steps!r}, {end!r})"
     return _Named(text, lambda step: value + (end - value) * min(1.0, (step - 1) / steps))
 
@@ -114,7 +138,8 @@ def warm_up(steps: int, then: float | Schedule) -> Schedule:
     >>> [warm_up(4, linear_decay(1.0, 2))(t) for t in (1, 2, 4, 5, 6, 7)]
     [0.25, 0.5, 1.0, 1.0, 0.5, 0.0]
     """
-    _check("warm_up", "steps > 0", steps > 0, steps)
+    _check("warm_up", "steps > 0", steps, _above_0)
+    _check("warm_up", "a schedule or a finite number", 0.0 if callable(then) else then)
     after: Schedule = then if callable(then) else constant(then)
     text = f"warm_up({steps!r}, {then!r})"
     return _Named(
@@ -134,8 +159,10 @@ def one_cycle(
     >>> [round(lr(t), 3) for t in (1, 6, 11)]
     [0.0, 1.0, 0.0]
     """
-    _check("one_cycle", "steps > 0", steps > 0, steps)
-    _check("one_cycle", "0 <= rise <= 1", 0 <= rise <= 1, rise)
+    _check("one_cycle", "steps > 0", steps, _above_0)
+    _check("one_cycle", "0 <= rise <= 1", rise, lambda x: 0 <= x <= 1)
+    given = {"top": top, "start": start, "end": end}
+    _check_values("one_cycle", **{name: x for name, x in given.items() if x is not None})
     low = top / 25.0 if start is None else start
     last = low / 1e4 if end is None else end
     up = max(1, round(rise * steps))
@@ -162,11 +189,10 @@ class Plateau:
         self, value: float, *, factor: float = 0.1, patience: int = 10, threshold: float = 1e-4,
         least: float = 0.0, larger: bool = False,
     ) -> None:  # fmt: skip
-        _check("Plateau", "a finite value", _finite(value), value)
-        _check("Plateau", "0 < factor < 1", 0 < factor < 1, factor)
-        _check("Plateau", "patience >= 0", patience >= 0, patience)
-        _check("Plateau", "0 <= threshold < 1", 0 <= threshold < 1, threshold)
-        _check("Plateau", "a finite least", _finite(least), least)
+        _check_values("Plateau", value=value, least=least)
+        _check("Plateau", "0 < factor < 1", factor, lambda x: 0 < x < 1)
+        _check("Plateau", "patience >= 0", patience, lambda x: x >= 0)
+        _check("Plateau", "0 <= threshold < 1", threshold, lambda x: 0 <= x < 1)
         self.value = value
         self.best = math.inf
         self.waited = 0
@@ -183,8 +209,9 @@ class Plateau:
         )
 
     def update(self, measure: float) -> None:
-        """A new measure, of an epoch say."""
-        measure = -float(measure) if self._larger else float(measure)
+        """A new measure, of an epoch say: a number, or an array or Tensor of one."""
+        measure = _measured(measure)
+        measure = -measure if self._larger else measure
         first = self.best == math.inf
         if measure < (self.best if first else self.best - self._threshold * abs(self.best)):
             self.best, self.waited = measure, 0
@@ -204,7 +231,7 @@ class Plateau:
             isinstance(state, dict)
             and set(state) == {"value", "best", "waited"}
             and all(isinstance(x, Real) and x == x for x in state.values())
-            and _finite(state["value"])
+            and FINITE.holds(state["value"])
             and 0 <= state["waited"] < math.inf
         )
         if not fits:
@@ -213,5 +240,10 @@ class Plateau:
         self.waited = int(state["waited"])
 
 
-def _finite(x: Any) -> bool:
-    return isinstance(x, Real) and FINITE.holds(float(x))
+def _measured(measure: Any) -> float:
+    try:
+        if not isinstance(measure, (str, bytes)):  # of which float reads some
+            return float(measure)
+    except (TypeError, ValueError, OverflowError):
+        pass
+    raise ArgumentError(explain("Plateau.update", "a number", repr(measure)))

@@ -115,12 +115,13 @@ def _carry(
     if np.isnan(carry).any():
         if fresh:
             state.forget()
+        divisors = [f"{k} > 0" for k in ("eps", "beta2") if k in hyper]
         raise SparsityError(
             explain(
                 f"{name}(sparse='exact')",
                 "settings under which a zero gradient moves a row by a finite amount",
                 f"{hyper} for {p.name} {p.shape}",
-                "eps > 0 and beta2 > 0",
+                " and ".join(divisors) or None,
             )
         )
     state.expect(carry)
