@@ -40,6 +40,18 @@ def drifting(p, g, n, *, lr, step):
     return p - lr * g, n + (1.0 if step == 4 else 0.0) * (len(p) == 30)
 
 
+def of_many(p, g, *, lr):
+    """A formula that sees how many rows it is given."""
+    return (p - lr * g * (2.0 if np.size(p) > 600 else 1.0),)
+
+
+def only_at_first(p, g, m, *, lr, step):
+    """A formula that fails after the laws before exact_is_dense."""
+    if step > 5:
+        raise ZeroDivisionError
+    return p - lr * m, 0.9 * m + g
+
+
 class Hidden:
     """A formula with state that no state_dict knows of."""
 
@@ -58,6 +70,7 @@ BROKEN = {
     "rows_apart": optim.rule(still=True)(longest),
     "exact_is_dense": optim.rule(slots=("m",), rest=optim.linear)(late),
     "still": optim.rule(slots=("n",), still=True)(drifting),
+    "many_rows": optim.rule(still=True)(of_many),
 }
 
 
@@ -66,6 +79,25 @@ def test_the_law_that_is_broken_is_named(law, rule):
     name = rule.formula.__name__
     with pytest.raises(AssertionError, match=f"{name}, law {law}: "):
         testing.check_rule(rule, lr=0.1)
+
+
+def test_an_error_of_the_formulas_own_notes_the_law():
+    rule = optim.rule(slots=("m",))(only_at_first)
+    with pytest.raises(ZeroDivisionError) as caught:
+        testing.check_rule(rule, lr=0.1)
+    assert caught.value.__notes__ == ["only_at_first, law round_trip"]
+
+
+def test_a_rate_that_is_an_integer_changes_too():
+    rates = set()
+
+    @optim.rule(still=True)
+    def watched(p, g, *, lr):
+        rates.add(lr)
+        return (p - lr * g,)
+
+    testing.check_rule(watched, lr=1)
+    assert len(rates) > 100
 
 
 def test_state_outside_the_slots_is_noticed():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,10 @@ from tinygrad_sparse.slices import IndexedSlices
 from tinygrad_sparse.tensor import Tensor, parameter
 
 V, D, STEPS = 30, 3, 200
+MANY, FEW = 4096, 100  # rows for which a backend may compile, and too few for it
 
 Make = Callable[..., Optimizer]
-Law = Callable[[Make], None]
+RuleLaw = Callable[[Make], None]
 
 
 def row_step(make: Make) -> None:
@@ -57,7 +59,7 @@ def exact_is_dense(make: Make) -> None:
         return
     lr = rows[1].groups[0].get("lr")
     for t in range(STEPS):
-        if isinstance(lr, float):
+        if isinstance(lr, Real):
             rows[1].lr = dense[1].lr = lr * (1.0 + 0.5 * np.sin(t / 9))
         g = _slices(rng, 6 if t < STEPS // 2 else 1) * float(10.0 ** rng.integers(-6, 1))
         _step(rows, g)
@@ -103,12 +105,34 @@ def round_trip(make: Make) -> None:
         _same(E.data, W.data, f"training from a state_dict, {meaning}", exactly=True)
 
 
-RULE_LAWS: dict[str, Law] = {
+def many_rows(make: Make) -> None:
+    """Rows of a large float32 table, which a backend may compile for, move as those of a small one.
+
+    Under the exact meaning, where the rule has it: half of the rows rest at a step, and catch up.
+    """
+    rng = np.random.default_rng(5)
+    start = rng.normal(size=(MANY, D)).astype(np.float32)
+    many, few = parameter(start), parameter(start[:FEW])
+    rule = make([parameter(start[:1])]).rule
+    meaning = "exact" if rule.still or rule.rest else "lazy"
+    runs = (many, make([many], sparse=meaning)), (few, make([few], sparse=meaning))
+    for _ in range(8):
+        ids = rng.permutation(MANY)[: MANY // 2]
+        values = rng.normal(size=(len(ids), D)).astype(np.float32)
+        _step(runs[0], IndexedSlices(ids, values, (MANY, D)))
+        mine = ids < FEW
+        _step(runs[1], IndexedSlices(ids[mine], values[mine], (FEW, D)))
+    what = f"the first {FEW} rows in float32, among {MANY} rows and alone"
+    np.testing.assert_allclose(many.data[:FEW], few.data, rtol=1e-4, atol=1e-5, err_msg=what)
+
+
+RULE_LAWS: dict[str, RuleLaw] = {
     "row_step": row_step,
     "rows_apart": rows_apart,
     "exact_is_dense": exact_is_dense,
     "still": still,
     "round_trip": round_trip,
+    "many_rows": many_rows,
 }
 
 
@@ -119,7 +143,8 @@ def check_rule(rule: Rule | Make, **settings: Any) -> None:
     ``make(params, **settings)``. A row step is the dense step on its rows; no row depends on
     another; rows under the exact meaning are a dense run, where the rule has a `rest` or is
     `still`; what is said to be still is;
-    a state_dict is all that training needs to go on. The error names the law.
+    a state_dict is all that training needs to go on; a large float32 table moves as a small one. An
+    AssertionError names the law, and a note of any other error does.
 
     >>> from tinygrad_sparse import optim
     >>> @optim.rule(slots=("m",), rest=optim.linear)
@@ -142,6 +167,9 @@ def check_rule(rule: Rule | Make, **settings: Any) -> None:
             check(make)
         except AssertionError as error:
             raise AssertionError(f"{name}, law {law}: {error}") from error
+        except Exception as error:
+            error.add_note(f"{name}, law {law}")
+            raise
 
 
 Run = tuple[Tensor, Optimizer]
