@@ -150,6 +150,40 @@ def test_a_rate_out_of_range_cannot_be_set():
     assert opt.lr == 0.1
 
 
+def test_groups_are_written_to_and_added_not_exchanged():
+    opt = optim.SGD([table()], lr=0.1)
+    group = opt.groups[0]
+    with pytest.raises(TypeError):
+        opt.groups[0] = {**group, "lr": 0.0}
+    with pytest.raises(AttributeError):
+        opt.groups.append({**group, "params": [table()]})
+    message = (
+        "SGD.groups stays what it is: opt.groups[i][name] = value sets a setting, "
+        "opt.add_group(...) adds parameters."
+    )
+    with pytest.raises(AttributeError, match=f"^{re.escape(message)}$"):
+        opt.groups = [group]
+    opt.groups[0]["lr"] = 0.5
+    opt.add_group({"params": [table()]})
+    assert [group["lr"] for group in opt.groups] == [0.5, 0.1] and opt.lr == 0.5
+    opt.load_state_dict(opt.state_dict())
+
+
+def test_a_rule_without_a_rate_has_no_lr():
+    @optim.rule(still=True)
+    def halved(p, g, *, part):
+        return (p - part * g,)
+
+    opt = optim.Optimizer(halved, [W := table()], part=0.5)
+    message = "Optimizer has no .lr: its settings are ['part'], in opt.groups[0]."
+    for touch in (lambda: opt.lr, lambda: setattr(opt, "lr", 0.1)):
+        with pytest.raises(AttributeError, match=f"^{re.escape(message)}$"):
+            touch()
+    assert not hasattr(opt, "lr")
+    opt.step(store(W))
+    np.testing.assert_array_equal(W.data, 0.5)
+
+
 def test_all_groups_are_looked_at_before_any_parameter_moves():
     a, b = table(), table()
     opt = optim.SGD([{"params": [a]}, {"params": [b]}], lr=0.1, momentum=0.5)

@@ -115,7 +115,6 @@ class Optimizer:
         own = rule.defaults if isinstance(rule, Rule) else {}
         self._defaults = {**COMMON, **own, **translated(type(self).__name__, defaults)}
         self._check_names(isinstance(rule, Rule))
-        self.groups: list[dict[str, Any]] = []
         self._settings: list[Settings] = []  # of the groups
         self._home: dict[int, tuple[Tensor, Settings]] = {}
         self._states: dict[int, State] = {}
@@ -157,7 +156,6 @@ class Optimizer:
 
     def _add(self, group: dict[str, Any]) -> None:
         settings = Settings(type(self).__name__, group, self.ranges)
-        self.groups.append(group)
         self._settings.append(settings)
         self._home.update({p.id: (p, settings) for p in group["params"]})
         self._arrays.update(id(p._array()) for p in group["params"])
@@ -175,12 +173,21 @@ class Optimizer:
         check_given(type(self).__name__, self._defaults, first)
 
     @property
+    def groups(self) -> tuple[dict[str, Any], ...]:
+        """The groups: each a dict of its settings, to write to, and of its ``"params"``."""
+        return tuple([settings.group for settings in self._settings])
+
+    @property
     def lr(self) -> Any:
         """The learning rate of the first group; setting it sets it for all groups."""
+        if "lr" not in self._defaults:
+            self.__getattr__("lr")
         return self.groups[0]["lr"]
 
     @lr.setter
     def lr(self, value: Any) -> None:
+        if "lr" not in self._defaults:
+            self.__getattr__("lr")
         if not callable(value):
             checked(type(self).__name__, "lr", value, self.ranges)
         for group in self.groups:
@@ -260,12 +267,17 @@ class Optimizer:
         hint = {**HABITS, **OWN_HABITS}.get(name)
         if name in self.__dict__.get("_defaults", ()):
             hint = f"write opt.groups[0][{name!r}]"
+        if name == "lr":
+            hint = f"its settings are {sorted(set(self._defaults) - set(COMMON))}, in opt.groups[0]"
         raise AttributeError(f"{type(self).__name__} has no .{name}{f': {hint}' if hint else ''}.")
 
     def __setattr__(self, name: str, value: Any) -> None:
         setting = name in self.__dict__.get("_defaults", ()) and name != "lr"
         if setting or name in ("learning_rate", "param_groups"):
             self.__getattr__(name)  # it would change nothing
+        if name == "groups":
+            hint = "opt.groups[i][name] = value sets a setting, opt.add_group(...) adds parameters"
+            raise AttributeError(f"{type(self).__name__}.groups stays what it is: {hint}.")
         super().__setattr__(name, value)
 
     def __copy__(self) -> NoReturn:
@@ -282,7 +294,7 @@ class Optimizer:
             self.flush()
             new: Optimizer = object.__new__(type(self))
             memo[id(self)] = new
-            new.__dict__.update(_choose=self._choose, rule=self.rule, groups=[], _settings=[])
+            new.__dict__.update(_choose=self._choose, rule=self.rule, _settings=[])
             new.__dict__.update(_home={}, _states={}, _arrays=set())
             for key, value in self.__dict__.items():
                 if key not in new.__dict__:

@@ -32,7 +32,7 @@ STATES = (
 )  # lists, an entry a parameter
 
 
-def saved_groups(groups: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def saved_groups(groups: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """The settings that are values. A schedule is code, and stays with the optimizer: what is saved
     of it is its state, if it has one.
     """
