@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 
 import tinygrad_sparse as ts
+from benchmarks import peers
 from benchmarks.timing import heading, medians
 from tinygrad_sparse import optim
 
-K, D = 4096, 64
+K, FEW, D = 4096, 256, 64
 BATCHES = 64  # a row comes back after this many steps, so exact always has a gap to catch up
 RULES: dict[str, Callable[..., optim.Optimizer]] = {
     "Adam": lambda p, **how: optim.Adam([p], lr=1e-3, **how),
@@ -21,17 +22,19 @@ RULES: dict[str, Callable[..., optim.Optimizer]] = {
 }
 
 
-def batches(V: int) -> Any:
-    """Ids of K lookups a step, over and over."""
+def batches(V: int, k: int) -> Any:
+    """Ids of k lookups a step, over and over."""
     rng = np.random.default_rng(0)
-    return cycle([rng.integers(0, V, K) for _ in range(BATCHES)])
+    return cycle([rng.integers(0, V, k) for _ in range(BATCHES)])
 
 
-def contestant(V: int, make: Callable[..., optim.Optimizer], meaning: str) -> Callable[[], None]:
-    """A training step: lookup, sum of squares, backward, optimizer."""
+def contestant(
+    V: int, make: Callable[..., optim.Optimizer], meaning: str, k: int = K
+) -> Callable[[], None]:
+    """A training step: lookup of k ids, sum of squares, backward, optimizer."""
     W = ts.parameter(np.ones((V, D), np.float32))
     opt = make(W) if meaning == "dense" else make(W, sparse=meaning)
-    ids = batches(V)
+    ids = batches(V, k)
 
     def step() -> None:
         with ts.Tape() as tape:
@@ -51,10 +54,9 @@ def torch_dense(V: int) -> Callable[[], None] | None:
         import torch
     except ImportError:
         return None
-    torch.set_num_threads(1)
     W = torch.ones((V, D), requires_grad=True)
     opt = torch.optim.Adam([W], lr=1e-3)
-    ids = batches(V)
+    ids = batches(V, K)
 
     def step() -> None:
         rows = W[torch.from_numpy(next(ids))]
@@ -67,7 +69,12 @@ def torch_dense(V: int) -> Callable[[], None] | None:
 
 def beside_the_others(V: int) -> None:
     """Exact over lazy, and the dense step over exact."""
-    heading(f"Exact, lazy, dense: V = {V:,}, d = {D}, k = {K}, float32, one training step")
+    threads = ts.get_num_threads()
+    peers.set_num_threads(threads)  # as many for everybody
+    heading(
+        f"Exact, lazy, dense: V = {V:,}, d = {D}, k = {K}, float32, one training step, "
+        f"{threads} threads"
+    )
     print(
         f"{'':24}{'lazy ms':>9}{'exact ms':>10}{'exact/lazy':>12}{'dense ms':>10}"
         f"{'dense/exact':>13}"
@@ -91,8 +98,19 @@ def beside_the_others(V: int) -> None:
             )
 
 
+def with_few_ids(V: int) -> None:
+    """Exact over lazy in small batches, where what a step costs whatever it touches counts."""
+    heading(f"Exact and lazy: V = {V:,}, d = {D}, k = {FEW}, float32")
+    for name, make in RULES.items():
+        times = medians({how: contestant(V, make, how, FEW) for how in ("lazy", "exact")}, 100)
+        lazy, exact = times["lazy"], times["exact"]
+        print(
+            f"{name:24}lazy {lazy * 1e3:.3f} ms   exact {exact * 1e3:.3f} ms   {exact / lazy:.2f}"
+        )
+
+
 def as_the_table_grows(sizes: tuple[int, ...]) -> None:
-    """The exact step of one rule on tables of growing size, taking turns."""
+    """The exact step of each rule on tables of growing size, taking turns."""
     heading(f"Exact, as V grows: d = {D}, k = {K}, float32")
     for name, make in RULES.items():
         times = medians({V: contestant(V, make, "exact") for V in sizes}, 20)
@@ -120,6 +138,7 @@ def state_of_few_rows(V: int) -> None:
 def main() -> None:
     """Print all tables."""
     beside_the_others(1_000_000)
+    with_few_ids(1_000_000)
     as_the_table_grows((100_000, 1_000_000, 10_000_000))
     state_of_few_rows(10_000_000)
 
