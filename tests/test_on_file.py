@@ -289,3 +289,16 @@ def test_copies_of_rows_that_are_not_there_yet_start_as_they_will(tmp_path, widt
         if name == "a":
             np.testing.assert_allclose(opt.averages(W)[:, 0], [7, 6.95, 7, 7], rtol=1e-6)
         np.testing.assert_allclose(W.numpy()[:, 0], wanted, rtol=1e-3)
+
+
+def test_an_average_that_begins_later_starts_with_the_initial_values_of_rows_not_made_yet(tmp_path):
+    W = ts.parameter_file(
+        tmp_path / "t.npy", (5000, 64), init=lambda rows, shape: np.ones((len(rows), *shape), "f4")
+    )
+    opt = optim.SGD([W], lr=0.1)
+    grads = ts.GradStore()
+    grads[W] = ts.IndexedSlices([1], np.ones((1, 64), np.float32), (5000, 64))
+    opt.step(grads)
+    opt.groups[0]["average"] = 0.5
+    opt.step(grads)
+    assert (opt.averages(W)[2:] == 1).all()

@@ -241,6 +241,10 @@ def adam_like(p, g, m, v, *, lr):
     return p - lr * m / (np.sqrt(v) + 1e-8), m, v
 
 
+def lion(p, g, m, *, lr, weight_decay=0.1):
+    return p - lr * (np.sign(0.9 * m + 0.1 * g) + weight_decay * p), 0.9 * m + 0.1 * g
+
+
 CLAIMS = {
     "still, and moves": (heavy, {"slots": ("m",), "still": True}, "as still=True says"),
     "linear, and not": (cubic, {"slots": ("m",), "rest": optim.linear}, "as its rest= says"),
@@ -248,6 +252,10 @@ CLAIMS = {
     "linear, and clipped": (clipped, {"slots": ("m",), "rest": optim.linear}, "clipped to rest"),
     "along what it does not follow": (
         heavy, {"slots": ("m",), "rest": optim.along(lambda m: np.sign(m))}, "heavy to rest",
+    ),
+    "along what a row at its start has not": (
+        lion, {"slots": ("m",), "rest": optim.along(lambda m: m / np.abs(m))},
+        "lion to rest as its rest= says: p = ",
     ),
     "a quotient with other terms": (
         adam_like,
@@ -301,3 +309,17 @@ def test_a_claim_is_tried_once_and_not_at_every_step():
     for _ in range(3):
         step(counting)
     assert len(calls) == first + 3 and first > 4
+
+
+def test_a_claim_that_other_settings_break_is_refused_when_they_come():
+    """With decay what stood still moves; a schedule may begin without."""
+
+    @optim.rule(still=True)
+    def decayed(p, g, *, lr, weight_decay):
+        return (p - lr * (g + weight_decay * p),)
+
+    W, opt = step(decayed, lr=0.1, weight_decay=lambda t: 0.1 if t > 3 else 0.0)
+    opt.step(store(W))
+    opt.step(store(W))
+    with pytest.raises(errors.SparsityError, match="decayed to rest as still=True says"):
+        opt.step(store(W))

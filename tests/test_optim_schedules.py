@@ -1,5 +1,6 @@
 """Schedules: the values they take, the settings they refuse, and what is saved of them."""
 
+import copy
 import re
 
 import numpy as np
@@ -226,3 +227,24 @@ SHOWN = {
 def test_a_schedule_shows_how_it_was_made(text, schedule):
     assert repr(schedule) == text
     assert f"lr={text}" in repr(optim.SGD([table()], lr=schedule))
+
+
+def test_a_warm_up_before_a_plateau_keeps_its_state():
+    def made():
+        rate = optim.Plateau(0.1, factor=0.5, patience=0)
+        W = ts.parameter(np.ones(2))
+        return rate, W, optim.SGD([W], lr=optim.warm_up(2, rate))
+
+    rate, W, opt = made()
+    for measure in (1, 1, 1):
+        rate.update(measure)
+    for _ in range(3):
+        opt.step(store(W, np.ones(2)))
+    assert opt.lr(3) == 0.025
+    _, _, again = made()
+    again.load_state_dict(opt.state_dict())
+    assert again.lr(3) == 0.025
+    _, copied = copy.deepcopy((W, opt))
+    rate.update(1)
+    assert (opt.lr(3), copied.lr(3)) == (0.0125, 0.025)
+    assert repr(opt.lr).startswith("warm_up(2, Plateau(0.0125, ")

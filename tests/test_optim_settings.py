@@ -264,3 +264,33 @@ def test_what_is_no_number_is_refused_at_the_step_too(wrong):
     opt.groups[0]["lr"] = wrong
     with pytest.raises(errors.DtypeError, match="SGD: expected a number for lr, got"):
         opt.step(store(W))
+
+
+@pytest.mark.parametrize("momentum, nesterov", [(0.9, False), (0.9, True)])
+def test_steps_counted_by_row_are_each_rows_own_run(momentum, nesterov):
+    """A row's first step is undamped, whenever it comes."""
+    settings = {"lr": 0.1, "momentum": momentum, "nesterov": nesterov}
+    settings |= {} if nesterov else {"dampening": 0.5}
+    W = ts.parameter(np.ones((3, 2)))
+    opt = optim.SGD([W], sparse="lazy", count="row", **settings)
+    for ids in ([0], [0, 1], [0, 1]):
+        opt.step(store(W, ts.IndexedSlices(ids, np.ones((len(ids), 2)), (3, 2))))
+    for row, steps in ((0, 3), (1, 2)):
+        one = ts.parameter(np.ones(2))
+        alone = optim.SGD([one], **settings)
+        for _ in range(steps):
+            alone.step(store(one, np.ones(2)))
+        np.testing.assert_allclose(W.data[row], one.data, rtol=1e-14)
+
+
+def test_there_is_no_average_where_none_was_asked_for():
+    W = ts.parameter(np.ones(2), name="W")
+    opt = optim.SGD([W], lr=0.1)
+    with pytest.raises(errors.ArgumentError, match="averages: expected a group with an average"):
+        opt.averages(W)
+    with pytest.raises(
+        errors.ArgumentError, match=r"averaged: .* Hint: SGD\(.*, average=0.999\)"
+    ):
+        opt.averaged().__enter__()
+    with pytest.raises(errors.TapeError, match=r"averages: .* this optimizer, got ndarray"):
+        opt.averages(np.ones(2))

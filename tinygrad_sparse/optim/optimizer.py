@@ -258,9 +258,10 @@ class Optimizer:
             raise DeviceError(explain(type(self).__name__, "parameters where they were", got, hint))
         if state.rule is not rule or state.names != names_of(rule, settings):
             let_none_rest(p, state)
+            if below is not None:
+                state.below = below
             state = state.under(rule, settings)
-            self._states[p.id] = state
-        state.settings = settings
+        state.settings, state.proven = settings, False
         return state
 
     def __getattr__(self, name: str) -> NoReturn:
@@ -291,7 +292,7 @@ class Optimizer:
                 got = f"{p.name} {p.shape}, which was not copied before"
                 raise TapeError(explain(f"deepcopy of {name}", "copied parameters", got, COPY))
         with moving_rows:
-            self.flush()
+            self._begin_anew()
             new: Optimizer = object.__new__(type(self))
             memo[id(self)] = new
             new.__dict__.update(_choose=self._choose, rule=self.rule, _settings=[])
@@ -322,6 +323,15 @@ class Optimizer:
                     p._come_to_rest(state)
                 state.settle(...)
 
+    def _begin_anew(self) -> None:
+        """All rows up to date, and histories as of one who goes on from here: with the same sums
+        of the same steps, and so to the bit as this optimizer does.
+        """
+        self.flush()
+        for state in self._states.values():
+            if state.history is not None:
+                state.restart()
+
     def averages(self, p: Tensor) -> Array:
         """The moving average of a parameter of this optimizer, under ``average=``, where p is.
 
@@ -335,12 +345,25 @@ class Optimizer:
         >>> W.data, opt.averages(W)
         (array([-1., -2.,  0.]), array([-0.875, -1.25 ,  0.   ]))
         """
-        if p.id not in self._home:
-            raise TapeError(explain("averages", "a parameter of this optimizer", p.name))
+        if type(p) is not Tensor or p.id not in self._home:
+            got = p.name if type(p) is Tensor else type(p).__name__
+            raise TapeError(explain("averages", "a parameter of this optimizer", got))
+        self._check_averaged("averages", [p])
+        return self._average(p)
+
+    def _average(self, p: Tensor) -> Array:
         with moving_rows:
             self.flush()
             state, values = self._states.get(p.id), p._data  # reading settles what others left
             return adapter_of(values).copy(values if state is None else state.average())
+
+    def _check_averaged(self, op: str, params: Iterable[Tensor]) -> None:
+        """Raises where none of these has an average; a rate of 0 by a schedule is one."""
+        groups = [self._home[p.id][1].group for p in params]
+        if not any(group["average"] for group in groups):
+            got = "average=0.0, which keeps none"
+            hint = f"{type(self).__name__}(..., average=0.999)"
+            raise ArgumentError(explain(op, "a group with an average", got, hint))
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
@@ -348,7 +371,8 @@ class Optimizer:
 
         Within, whoever steps or sets them raises TapeError: it would be undone.
         """
-        means = {id: self.averages(p) for id, (p, _) in self._home.items()}
+        self._check_averaged("averaged", [p for p, _ in self._home.values()])
+        means = {id: self._average(p) for id, (p, _) in self._home.items()}
         own = {id: adapter_of(p._data).copy(p._data) for id, (p, _) in self._home.items()}
         synced = [i for i, s in self._states.items() if s.version == self._home[i][0]._version]
         name = type(self).__name__
@@ -383,7 +407,7 @@ class Optimizer:
         number of steps they have seen, and by their state if they have one, as a Plateau has.
         """
         with moving_rows:
-            self.flush()
+            self._begin_anew()
             return {
                 "groups": saved_groups(self.groups),
                 "calls": self.calls,
@@ -391,8 +415,9 @@ class Optimizer:
             }
 
     def _coming(self) -> Iterator[tuple[State | None, dict[str, Any]]]:
-        """Each parameter's state as the coming step will have it, and the settings of then."""
-        coming = {settings: settings.at(self.calls + 1) for settings in self._settings}
+        """Each parameter's state as the settings of the last step have it, and these."""
+        # A schedule need not know of a step that may never come.
+        coming = {settings: settings.at(max(1, self.calls)) for settings in self._settings}
         for id, (_, own) in self._home.items():
             state, settings = self._states.get(id), coming[own]
             if state is not None:
@@ -406,7 +431,8 @@ class Optimizer:
         name = type(self).__name__
         groups = checked_groups(name, state, self._settings, len(self._home))
         calls = int(state["calls"])
-        coming = {own: new.at(calls + 1) for own, new in zip(self._settings, groups, strict=True)}
+        at = max(1, calls)
+        coming = {own: new.at(at) for own, new in zip(self._settings, groups, strict=True)}
         states = {}
         for i, (id, (p, own)) in enumerate(self._home.items()):
             settings = coming[own]
@@ -425,7 +451,8 @@ class Optimizer:
                         group[key] = value
             self._states, self.calls = states, calls
             for id, loaded in states.items():
-                loaded.version = self._home[id][0]._version
+                p = self._home[id][0]
+                loaded.version, loaded.below = p._version, p._lasting()
 
 
 def _chooser(name: str, rule: Any) -> Callable[[dict[str, Any]], Rule]:

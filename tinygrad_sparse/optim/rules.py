@@ -40,7 +40,7 @@ def momentum(
     """
     if weight_decay != 0.0:
         g = g + weight_decay * p
-    fresh = 1.0 - dampening if step > 1 else 1.0
+    fresh = 1.0 - dampening * (step > 1)
     velocity = momentum * velocity + fresh * g
     if nesterov:
         g = g + momentum * velocity

@@ -175,7 +175,9 @@ def loaded_state(
     state = State(rule, p._array(), settings, sparse=rows is not None)
     state.refine(int(lead))
     size = len(state.flat) if rows is None else np.size(rows)
-    wanted = [(state.wide, state.saved_shape(slot, size)) for slot in state.names]
+    # Rows may be loaded where full tables are kept, on a GPU say.
+    shape = state.saved_shape if rows is None else state.rows_shape
+    wanted = [(state.wide, shape(slot, size)) for slot in state.names]
     wanted += [] if rows is None else [(np.dtype(np.int64), (size,))]
     wanted += [] if counts is None else [(np.dtype(np.int32), (size,))]
     given = [*one["slots"]]

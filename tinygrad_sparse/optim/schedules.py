@@ -140,31 +140,57 @@ def warm_up(steps: int, then: float | Schedule) -> Schedule:
     """
     _check("warm_up", "steps > 0", steps, _above_0)
     _check("warm_up", "a schedule or a finite number", 0.0 if callable(then) else then)
-    after: Schedule = then if callable(then) else constant(then)
-    text = f"warm_up({steps!r}, {then!r})"
-    return _Named(
-        text, lambda step: after(1) * step / steps if step <= steps else after(step - steps)
-    )
+    made = _WarmUpOfState if isinstance(then, Stateful) else _WarmUp
+    return made(steps, then if callable(then) else constant(then))
+
+
+class _WarmUp:
+    """What `warm_up` answers: it holds the schedule after it, so that a copy has its own."""
+
+    def __init__(self, steps: int, then: Any) -> None:
+        self.steps, self.then = steps, then
+
+    def __call__(self, step: int) -> float:
+        if step > self.steps:
+            return float(self.then(step - self.steps))
+        return float(self.then(1) * step / self.steps)
+
+    def __repr__(self) -> str:
+        return f"warm_up({self.steps!r}, {self.then!r})"
+
+
+class _WarmUpOfState(_WarmUp):
+    """Before a schedule that has a state, which is then its own."""
+
+    def state_dict(self) -> dict[str, Any]:
+        return dict(self.then.state_dict())
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.then.load_state_dict(state)
 
 
 def one_cycle(
     top: float, steps: int, *, rise: float = 0.3, start: float | None = None,
     end: float | None = None,
 ) -> Schedule:  # fmt: skip
-    """Up from `start` (top/25) along half a cosine for a part `rise` of the steps, down to `end`
-    (start/10⁴) for the rest.   Smith & Topin, 2018. For a momentum that goes the other way round,
-    give a `start` above the top.
+    """From `start` (top/25) to `top` along half a cosine for a part `rise` of the steps, to `end`
+    for the rest: start/10⁴, or start itself where that is above the top, as for a momentum that
+    goes the other way round.   Smith & Topin, 2018.
 
     >>> lr = one_cycle(1.0, 10, rise=0.5, start=0.0, end=0.0)
     >>> [round(lr(t), 3) for t in (1, 6, 11)]
     [0.0, 1.0, 0.0]
+    >>> momentum = one_cycle(0.85, 10, rise=0.5, start=0.95)
+    >>> [round(momentum(t), 3) for t in (1, 6, 11)]
+    [0.95, 0.85, 0.95]
     """
     _check("one_cycle", "steps > 0", steps, _above_0)
     _check("one_cycle", "0 <= rise <= 1", rise, lambda x: 0 <= x <= 1)
     given = {"top": top, "start": start, "end": end}
     _check_values("one_cycle", **{name: x for name, x in given.items() if x is not None})
     low = top / 25.0 if start is None else start
-    last = low / 1e4 if end is None else end
+    after = low / 1e4 if low <= top else low
+    last = after if end is None else end
     up = max(1, round(rise * steps))
     climb, fall = cosine(low, up, top), cosine(top, max(1, steps - up), last)
     text = f"one_cycle({top!r}, {steps!r}, rise={rise!r}, start={low!r}, end={last!r})"

@@ -49,6 +49,7 @@ class Slots:
         self.counts: Array | None = None  # how many it took part in, where they are asked for
         self.index: Array | None = None  # row -> 1 + its place in the slots; None: its own number
         self.used = 0  # places taken
+        self.absent: Array | None = None  # rows that a state_dict says nothing of: they start late
         self.ids = np.empty(0, np.int64)  # place -> row
         self.flat = array.reshape(1) if not array.ndim else array
         self._set_lead(min(1, array.ndim))
@@ -233,6 +234,10 @@ class Slots:
         if compact:
             ids = rest.pop(0)
             places = self.places(ids)
+            if self.index is None and set(self.names) & set(FROM_P):
+                others = self.xp.ones(len(self.flat), bool)
+                others[ids] = False
+                self.absent = self.xp.flatnonzero(others)
         else:
             places = ...
         for mine, slot in zip(self.slots, slots, strict=True):
@@ -242,6 +247,12 @@ class Slots:
                 len(self.flat) if self.index is None else len(self.ids), np.int32
             )
             self.counts[places] = rest.pop(0)
+
+    def begin_absent(self) -> None:
+        """Copies of rows that were loaded without any start now: p may have been loaded since."""
+        if self.absent is not None:
+            self._fill(self.absent, self.absent)
+            self.absent = None
 
     def saved_counts(self) -> np.ndarray | None:
         """A copy of the counts by row for a state_dict, if there are any."""
@@ -253,6 +264,10 @@ class Slots:
         """A slot's shape in a state_dict: the parameter's, unless it holds rows or is per row."""
         if self.index is None and name not in self.rule.per_row:
             return self.array.shape
+        return self.rows_shape(name, rows)
+
+    def rows_shape(self, name: str, rows: int) -> tuple[int, ...]:
+        """The shape of so many rows of a slot."""
         return (rows, *self._row(name))
 
     def saved(self) -> list[Array]:
@@ -265,6 +280,7 @@ class Slots:
 
     def average(self) -> Array:
         """The table of averages, once all is up to date."""
+        self.begin_absent()
         table = self.flat.astype(self.wide)
         if "average" in self.names:
             rows = slice(None) if self.index is None else self.ids[: self.used]

@@ -45,6 +45,7 @@ def plan_step(
     """What a step would write; `arrays`: of the parameters, by id; `look`: at the new rows."""
     sparse = is_sparse(g)
     rule = state.rule
+    state.begin_absent()
     exact = settings["sparse"] == "exact" and not rule.still
     if exact and sparse and rule.rest is None:
         raise refuse_rows(name, rule, p)
@@ -186,6 +187,9 @@ def _check_shapes(state: State, g: Any, new: list[Any]) -> None:
 def refuse_nonfinite(update: Update) -> None:
     """Raises if the step would write an infinity or a NaN."""
     for name, values in zip(("p", *update.state.names), update.new, strict=True):
+        if name == "p":  # as it will be written: float16 has less room than what it is made of
+            with np.errstate(over="ignore"):
+                values = values.astype(update.p.dtype, copy=False)
         finite = update.state.xp.isfinite(values.astype(update.state.wide, copy=False))
         if not finite.all():
             where = "" if update.rows is ... else " in the rows touched"
