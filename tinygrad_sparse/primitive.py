@@ -180,11 +180,15 @@ def _unary(op: Primitive) -> Callable[..., Any]:
     kernels, new = op.kernels, object.__new__
 
     def call(x: Any) -> Any:
-        if type(x) is not Tensor:
-            x = as_operand(op.name, x, ANY)
-            return kernels[type(x)](x)
-        a, node = x._data, x._node
-        out = kernels[type(a)](a)
+        tracked = type(x) is Tensor
+        a, node = (x._data, x._node) if tracked else (as_operand(op.name, x, ANY), 0)
+        try:
+            out = kernels[type(a)](a)
+        except TypeError:
+            _refuse_booleans(op.name, (a,))
+            raise
+        if not tracked:
+            return out
         if type(out) is not type(a):
             out = adapter_of(a).asarray(out)
         y = new(Tensor)
@@ -239,6 +243,7 @@ def _binary(op: Primitive, same: Callable[[Any], Any] | None) -> Callable[..., A
             raise
         except TypeError:
             refuse_mixed(name, (a, b))
+            _refuse_booleans(name, (a, b))
             raise
         if type(out) is not array:
             out = adapter_of(a).asarray(out)
@@ -292,6 +297,7 @@ def _unary_static(
             raise
         except TypeError:
             _check_arguments(call, (x,), static)
+            _refuse_booleans(op.name, (a,))
             raise
         except ValueError:
             _refuse_shapes(op, (a,))
@@ -338,6 +344,7 @@ def _general(
         except TypeError:
             _check_arguments(call, given, static)
             refuse_mixed(op.name, data)
+            _refuse_booleans(op.name, data)
             raise
         except ValueError:
             _refuse_shapes(op, data)
@@ -409,6 +416,14 @@ def _check_arguments(
     except TypeError as error:
         text = f"{call.__name__}: {error}; write {call.__name__}{_signature(call)}"
         raise TypeError(text) from None
+
+
+def _refuse_booleans(op: str, data: Sequence[Any]) -> None:
+    """After a TypeError: NumPy has no - and no sigmoid of True."""
+    for a in data:
+        if getattr(getattr(a, "dtype", None), "kind", "") == "b":
+            got, hint = describe(a), "x.astype(float) has 1.0 for True"
+            raise DtypeError(explain(op, "numbers", got, hint)) from None
 
 
 def _signature(call: Callable[..., Any]) -> str:
