@@ -135,6 +135,8 @@ def primitive(
             got = f"{len(vjp)} of them" if isinstance(vjp, tuple) else type(vjp).__name__
             wanted = f"vjp=(...), a tuple with a function or None for each of {arity} arguments"
             raise TypeError(explain(f"primitive {name}", wanted, got))
+        if not variadic:
+            _check_vjps(name, vjp, [p.name for p in parameters][:arity])
         op = Primitive(name, kernels, Variadic(vjp) if variadic else vjp, rows, variadic)
         densifies = rows is None or rows.kind == "rowwise"  # then the user's line is recorded
         special = static_names or canonical is not None or densifies
@@ -157,6 +159,20 @@ def primitive(
         return call
 
     return declare
+
+
+def _check_vjps(name: str, vjp: Sequence[Any], arguments: list[str]) -> None:
+    """Raises unless each VJP takes g, out and the arguments: said here, not in a first backward."""
+    wanted = ("g", "out", *arguments)
+    for argument, rule in zip(arguments, vjp, strict=True):
+        if rule is None:
+            continue
+        kinds = [p.kind for p in inspect.signature(rule).parameters.values()]
+        taken = sum(kind.name.startswith("POSITIONAL") for kind in kinds)
+        if inspect.Parameter.VAR_POSITIONAL not in kinds and taken != len(wanted):
+            expected = f"the VJP of {argument} to take ({', '.join(wanted)}) and static arguments"
+            got = str(inspect.signature(rule))
+            raise TypeError(explain(f"primitive {name}", expected, got))
 
 
 def composite(
