@@ -322,8 +322,8 @@ CALLS = {
                       "each of 2 arguments, got 1 of them."),
     "a vjp of too few arguments": (
         lambda W: ts.primitive(vjp=(None, lambda g, x, y: g))(lambda xp, x, y: x), TypeError,
-        "primitive <lambda>: expected the VJP of y to take (g, out, x, y) and static arguments, got "
-        "(g, x, y)."),
+        "primitive <lambda>: expected the VJP of y to take (g, out, x, y) and static arguments, "
+        "got (g, x, y)."),
     "no xp": (lambda W: ts.primitive(vjp=(None,))(lambda x: x), TypeError,
               "primitive <lambda>: expected a forward whose first argument is xp, the array "
               "namespace, got <lambda>(x)."),
