@@ -30,7 +30,7 @@ from examples.word2vec import evaluation, formats
 from examples.word2vec.corpus import read_text
 from examples.word2vec.models import Model, Settings
 from examples.word2vec.train import Run, train
-from examples.word2vec.vocabulary import Text, Vocabulary
+from examples.word2vec.vocabulary import Text, Vocabulary, keep_probability
 
 ONE_THREAD = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
@@ -156,18 +156,29 @@ def zipf(V: int, words: int = 1_000_000) -> tuple[Vocabulary, Text]:
     return vocabulary, Text(ids.astype(np.int32), np.arange(0, words + 1, 20))
 
 
-def growing(rounds: int) -> None:
-    """A table over sizes of the vocabulary."""
-    heading("word2vec: words/s on made-up text, by the size of the vocabulary")
+def growing(rounds: int, cores: int) -> None:
+    """A table over sizes of the vocabulary.
+
+    The longer the tail of a text, the fewer of its words are thinned out: so speed is given in
+    words of the text, and in words that were trained on, too.
+    """
+    heading(f"word2vec: made-up text, by the size of the vocabulary; {cores} cores")
+    ts.set_num_threads(cores)
     texts = {V: zipf(V) for V in (5_000, 60_000, 1_000_000)}
-    speeds: dict[int, list[float]] = {V: [] for V in texts}
+    taken: dict[int, list[float]] = {V: [] for V in texts}
     for _ in range(rounds):
         for V, (vocabulary, text) in texts.items():
-            words, seconds, _ = timed(vocabulary, text, Settings(epochs=1))
-            speeds[V].append(words / seconds)
-    first = median(speeds[5_000])
-    for V, every in speeds.items():
-        print(f"{V:12,}{median(every):14,.0f} words/s{first / median(every):8.2f} times slower")
+            taken[V].append(timed(vocabulary, text, Settings(epochs=1))[1])
+    print(f"{'':12}{'words/s':>14}{'slower':>8}{'trained on':>12}{'of these/s':>14}{'slower':>8}")
+    first: list[float] = []
+    for V, (vocabulary, text) in texts.items():
+        kept = float(keep_probability(vocabulary.counts)[text.ids].mean())
+        speeds = [len(text.ids) * share / median(taken[V]) for share in (1.0, kept)]
+        first = first or speeds
+        words, trained = (
+            f"{now:14,.0f}{was / now:8.2f}" for was, now in zip(first, speeds, strict=True)
+        )
+        print(f"{V:12,}{words}{kept:12.0%}{trained}")
 
 
 def main() -> None:
@@ -188,7 +199,7 @@ def main() -> None:
         result = run(options.corpus, options.epochs, options.seeds[0], options.cores, options.out)
         print(json.dumps(result))
     elif options.corpus is None:
-        growing(options.rounds)
+        growing(options.rounds, options.cores)
     else:
         compare(options)
 

@@ -14,7 +14,14 @@ import pytest
 
 import tinygrad_sparse as ts
 from tinygrad_sparse import GradStore, IndexedSlices, errors, nn, ops, optim
-from tinygrad_sparse.errors import DtypeError, RowIndexError, ShapeError, SparsityError, TapeError
+from tinygrad_sparse.errors import (
+    DeviceError,
+    DtypeError,
+    RowIndexError,
+    ShapeError,
+    SparsityError,
+    TapeError,
+)
 
 
 def text(message):
@@ -38,7 +45,7 @@ NUMBERS = "expected real numbers, arrays or Tensors, got"
 
 IDS = [  # the ids, and what take and cross_entropy say of them
     ([1, 5, 0], "expected ids in [0, {V}), got 5 at position 1 (ids int64 (3,){context})."),
-    ([[1, 0], [9, 7]], "expected ids in [0, {V}), got 9 at position 2 (ids int64 (2, 2)"
+    ([[1, 0], [9, 7]], "expected ids in [0, {V}), got 9 at position (1, 0) (ids int64 (2, 2)"
      "{context})."),
     ([0, -6], "expected ids in [{low}, {V}), got -6 at position 1 (ids int64 (2,){context})."
      "{hint}"),
@@ -313,6 +320,10 @@ CALLS = {
     "a vjp too few": (lambda W: ts.primitive(vjp=(None,))(lambda xp, x, y: x), TypeError,
                       "primitive <lambda>: expected vjp=(...), a tuple with a function or None for "
                       "each of 2 arguments, got 1 of them."),
+    "a vjp of too few arguments": (
+        lambda W: ts.primitive(vjp=(None, lambda g, x, y: g))(lambda xp, x, y: x), TypeError,
+        "primitive <lambda>: expected the VJP of y to take (g, out, x, y) and static arguments, "
+        "got (g, x, y)."),
     "no xp": (lambda W: ts.primitive(vjp=(None,))(lambda x: x), TypeError,
               "primitive <lambda>: expected a forward whose first argument is xp, the array "
               "namespace, got <lambda>(x)."),
@@ -393,6 +404,16 @@ CALLS = {
     "grad by an integer": (lambda W: ts.grad(lambda x: x * 2)(3), DtypeError,
                            "parameter: expected a float array (float16, float32, float64), got "
                            "int64 (). Hint: convert it: array.astype(float)."),
+    "minus True": (lambda W: -ts.tensor([True]), DtypeError,
+                   "negative: expected numbers, got bool (1,). Hint: x.astype(float) has 1.0 for "
+                   "True."),
+    "sigmoid of True": (lambda W: ops.sigmoid(np.array([True])), DtypeError,
+                        "sigmoid: expected numbers, got bool (1,). Hint: x.astype(float)..."),
+    "True - True": (lambda W: ts.tensor([True]) - ts.tensor([True]), DtypeError,
+                    "subtract: expected numbers, got bool (1,). Hint: x.astype(float)..."),
+    "one of many GPUs": (lambda W: ts.parameter(np.ones(2), device="cuda:1"), DeviceError,
+                         "device: expected 'cpu' or 'cuda', got 'cuda:1'. Hint: CuPy's current GPU "
+                         "is used: CUDA_VISIBLE_DEVICES=1 makes it another."),
     # -- optimizers ------------------------------------------------------------------------------
     "no list": (lambda W: optim.SGD(W, lr=0.1), TapeError,
                 "SGD: expected a list of parameters, or of groups, got W (5, 2). Hint: [W] for one "

@@ -126,8 +126,20 @@ def test_no_bags_and_empty_bags_train(optimizer):
     ("wrong", "error", "message"),
     [
         (lambda: ops.embedding_bag(TABLE, [[0, 5]]), errors.RowIndexError,
-         "embedding_bag: expected ids in [0, 5), got 5 at position 1 (ids int64 (2,), table "
+         "embedding_bag: expected ids in [0, 5), got 5 at position (0, 1) (ids int64 (1, 2), table "
          "(5, 2))."),
+        (lambda: ops.embedding_bag(1.0, [[0]]), errors.ShapeError,
+         "embedding_bag: expected a table (V, d), got float64 ()."),
+        (lambda: ops.embedding(1.0, [0], padding_idx=0), errors.ShapeError,
+         "embedding: expected a table (V, d), got float64 ()."),
+        (lambda: ops.embedding_bag(TABLE, [[0]], weights=[["a"]]), errors.DtypeError,
+         "embedding_bag: expected a real weight for each id, got a bag of them that is <U1 (1,)."),
+        (lambda: ops.embedding_bag(TABLE, [[0, 1]], weights=[[None, 1.0]]), errors.DtypeError,
+         "embedding_bag: expected a real weight for each id, got a bag of them that is object "
+         "(2,)."),
+        (lambda: ops.embedding_bag(TABLE, [[0], [1]], weights=[[1.0], 2.0]), errors.DtypeError,
+         "embedding_bag: expected a real weight for each id, got a bag of them that is float64 "
+         "()."),
         (lambda: ops.embedding_bag(TABLE, [0, 1]), errors.ShapeError,
          "embedding_bag: expected ids (b, m), or a list of lists, got int64 (2,). Hint: with ids "
          "(n,), say where each bag begins: offsets=[0, ...]."),

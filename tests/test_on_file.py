@@ -266,8 +266,39 @@ def test_normal_rows_are_normal_and_their_own():
     assert abs(tail - 0.0455) < 0.004
     again = ts.normal_rows(2.0, seed=2)(np.arange(4000), (3, 5))
     assert not (again == rows).any()
-    with pytest.raises(TinygradSparseError, match="std >= 0"):
-        ts.normal_rows(float("nan"))
+    for std in (float("nan"), float("inf"), -1, "a", None):
+        with pytest.raises(TinygradSparseError, match="a finite std >= 0"):
+            ts.normal_rows(std)
+    for seed in (None, 1.5, "a"):
+        with pytest.raises(TinygradSparseError, match="a whole number as seed"):
+            ts.normal_rows(seed=seed)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"path": None}, "parameter_file: expected a path and a dtype, got "),
+        ({"dtype": "foo"}, "parameter_file: expected a path and a dtype, got "),
+        ({"init": 5}, r"parameter_file: expected a function init\(rows, row_shape\), got 5"),
+    ],
+)
+def test_what_is_no_path_dtype_or_init_is_refused_before_there_is_a_file(tmp_path, given, message):
+    with pytest.raises(TinygradSparseError, match=message):
+        ts.parameter_file(**{"path": tmp_path / "t.npy", "shape": (3, 2), **given})
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_table_that_cannot_be_made_leaves_no_file_that_blocks_its_name(tmp_path, monkeypatch):
+    def full(path, mode, dtype, shape):
+        if len(shape) > 1:
+            raise OSError(28, "No space left on device")
+        return made(path, mode, dtype, shape)
+
+    made = np.lib.format.open_memmap
+    monkeypatch.setattr(np.lib.format, "open_memmap", full)
+    with pytest.raises(StorageError, match="No space left"):
+        ts.parameter_file(tmp_path / "t.npy", (30, 2))
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("width", [1, 64])

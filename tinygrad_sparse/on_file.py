@@ -10,13 +10,21 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable
+from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tinygrad_sparse.backend import files
-from tinygrad_sparse.errors import ArgumentError, CheckpointError, DtypeError, ShapeError, explain
+from tinygrad_sparse.errors import (
+    ArgumentError,
+    CheckpointError,
+    DtypeError,
+    ShapeError,
+    StorageError,
+    explain,
+)
 from tinygrad_sparse.shapes import whole_numbers
 from tinygrad_sparse.tensor import Tensor, moving_rows, parameter
 
@@ -64,7 +72,14 @@ def parameter_file(
     (True, 2)
     >>> folder.cleanup()
     """
-    op, path, dtype = "parameter_file", Path(path), np.dtype(dtype)
+    op = "parameter_file"
+    try:
+        path, dtype = Path(path), np.dtype(dtype)
+    except TypeError as error:
+        raise ArgumentError(explain(op, "a path and a dtype", f"{error}")) from None
+    if init is not None and not callable(init):
+        hint = "ts.normal_rows(0.1, seed=1) is one; for zeros leave it out"
+        raise ArgumentError(explain(op, "a function init(rows, row_shape)", repr(init), hint))
     shape = whole_numbers(op, "a shape (V, *row)", shape, least=0)
     if dtype.kind != "f" or dtype.itemsize > 8 or not dtype.isnative:
         raise DtypeError(explain(op, "float16, float32 or float64", str(dtype)))
@@ -78,7 +93,12 @@ def parameter_file(
     if made_path.exists() or not path.exists():
         # Made first: a table without it would be taken for a whole one.
         made = files.map_array(op, made_path, shape[:1], np.dtype(np.uint8))
-    table = files.map_array(op, path, shape, dtype)
+    try:
+        table = files.map_array(op, path, shape, dtype)
+    except StorageError:
+        if not path.exists():  # or a file of another size could not be made here later
+            made_path.unlink(missing_ok=True)
+        raise
     leaf = parameter(np.empty(0, dtype), name=name)
     del leaf._data
     leaf._pending = RowsOnFile(table, made, init)
@@ -148,9 +168,11 @@ def normal_rows(std: float = 0.1, *, seed: int = 0) -> Init:
     >>> bool((first[1] == again[0]).all()), bool((first[0] == again[0]).any())
     (True, False)
     """
-    if not std >= 0:
-        raise ArgumentError(explain("normal_rows", "std >= 0", repr(std)))
-    start = _mixed(np.array([seed % 2**64], np.uint64))
+    if not isinstance(std, Real) or not 0 <= std < math.inf:
+        raise ArgumentError(explain("normal_rows", "a finite std >= 0", repr(std)))
+    if not isinstance(seed, Integral):
+        raise ArgumentError(explain("normal_rows", "a whole number as seed", repr(seed)))
+    start = _mixed(np.array([int(seed) % 2**64], np.uint64))
 
     def init(rows: np.ndarray, row_shape: tuple[int, ...]) -> np.ndarray:
         width = math.prod(row_shape)

@@ -135,6 +135,8 @@ def primitive(
             got = f"{len(vjp)} of them" if isinstance(vjp, tuple) else type(vjp).__name__
             wanted = f"vjp=(...), a tuple with a function or None for each of {arity} arguments"
             raise TypeError(explain(f"primitive {name}", wanted, got))
+        if not variadic:
+            _check_vjps(name, vjp, [p.name for p in parameters][:arity])
         op = Primitive(name, kernels, Variadic(vjp) if variadic else vjp, rows, variadic)
         densifies = rows is None or rows.kind == "rowwise"  # then the user's line is recorded
         special = static_names or canonical is not None or densifies
@@ -159,6 +161,20 @@ def primitive(
     return declare
 
 
+def _check_vjps(name: str, vjp: Sequence[Any], arguments: list[str]) -> None:
+    """Raises unless each VJP takes g, out and the arguments: said here, not in a first backward."""
+    wanted = ("g", "out", *arguments)
+    for argument, rule in zip(arguments, vjp, strict=True):
+        if rule is None:
+            continue
+        kinds = [p.kind for p in inspect.signature(rule).parameters.values()]
+        taken = sum(kind.name.startswith("POSITIONAL") for kind in kinds)
+        if inspect.Parameter.VAR_POSITIONAL not in kinds and taken != len(wanted):
+            expected = f"the VJP of {argument} to take ({', '.join(wanted)}) and static arguments"
+            got = str(inspect.signature(rule))
+            raise TypeError(explain(f"primitive {name}", expected, got))
+
+
 def composite(
     *, methods: Sequence[str] = (), kinks: Sequence[Kink] = ()
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -180,11 +196,15 @@ def _unary(op: Primitive) -> Callable[..., Any]:
     kernels, new = op.kernels, object.__new__
 
     def call(x: Any) -> Any:
-        if type(x) is not Tensor:
-            x = as_operand(op.name, x, ANY)
-            return kernels[type(x)](x)
-        a, node = x._data, x._node
-        out = kernels[type(a)](a)
+        tracked = type(x) is Tensor
+        a, node = (x._data, x._node) if tracked else (as_operand(op.name, x, ANY), 0)
+        try:
+            out = kernels[type(a)](a)
+        except TypeError:
+            _refuse_booleans(op.name, (a,))
+            raise
+        if not tracked:
+            return out
         if type(out) is not type(a):
             out = adapter_of(a).asarray(out)
         y = new(Tensor)
@@ -239,6 +259,7 @@ def _binary(op: Primitive, same: Callable[[Any], Any] | None) -> Callable[..., A
             raise
         except TypeError:
             refuse_mixed(name, (a, b))
+            _refuse_booleans(name, (a, b))
             raise
         if type(out) is not array:
             out = adapter_of(a).asarray(out)
@@ -292,6 +313,7 @@ def _unary_static(
             raise
         except TypeError:
             _check_arguments(call, (x,), static)
+            _refuse_booleans(op.name, (a,))
             raise
         except ValueError:
             _refuse_shapes(op, (a,))
@@ -338,6 +360,7 @@ def _general(
         except TypeError:
             _check_arguments(call, given, static)
             refuse_mixed(op.name, data)
+            _refuse_booleans(op.name, data)
             raise
         except ValueError:
             _refuse_shapes(op, data)
@@ -409,6 +432,14 @@ def _check_arguments(
     except TypeError as error:
         text = f"{call.__name__}: {error}; write {call.__name__}{_signature(call)}"
         raise TypeError(text) from None
+
+
+def _refuse_booleans(op: str, data: Sequence[Any]) -> None:
+    """After a TypeError: NumPy has no - and no sigmoid of True."""
+    for a in data:
+        if getattr(getattr(a, "dtype", None), "kind", "") == "b":
+            got, hint = describe(a), "x.astype(float) has 1.0 for True"
+            raise DtypeError(explain(op, "numbers", got, hint)) from None
 
 
 def _signature(call: Callable[..., Any]) -> str:

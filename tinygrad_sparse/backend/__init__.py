@@ -88,7 +88,11 @@ def adapter_for(device: str) -> Adapter:
     if device == "cpu":
         return _CPU
     if device != "cuda":
-        raise DeviceError(explain("device", "'cpu' or 'cuda'", repr(device)))
+        hint = "CuPy's current GPU is used: CUDA_VISIBLE_DEVICES=1 makes it another"
+        one_of_many = isinstance(device, str) and device.startswith("cuda:")
+        raise DeviceError(
+            explain("device", "'cpu' or 'cuda'", repr(device), hint if one_of_many else None)
+        )
     try:
         from . import cupy as cupy_adapter
     except ImportError as error:

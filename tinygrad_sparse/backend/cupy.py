@@ -82,10 +82,10 @@ def own_ids(op: str, ids: Array, size: int, context: str) -> Array:
         bad |= ids < -size
     wide = ids.astype(np.int64)
     at = bad.reshape(-1).argmax()
-    what = f"{ids.dtype} {ids.shape}"
+    dtype, shape = ids.dtype, ids.shape
 
     def error(id: int, at: int) -> Exception:
-        return out_of_range(op, what, size, context, id, at, id < 0)
+        return out_of_range(op, dtype, shape, size, context, id, at, id < 0)
 
     _leave(bad.any(), wide.reshape(-1).take(at), at, error)
     wide = xp.where(wide < 0, wide + size, wide)

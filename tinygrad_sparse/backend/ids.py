@@ -35,8 +35,25 @@ def refuse_other_dtypes(op: str, ids: Any, context: str) -> None:
 
 
 def out_of_range(
-    op: str, what: str, size: int, context: str, id: int, at: int, negative: bool
+    op: str,
+    dtype: Any,
+    shape: tuple[int, ...],
+    size: int,
+    context: str,
+    id: int,
+    at: int,
+    negative: bool,
 ) -> RowIndexError:
-    """The error for the first of the ids `what` outside [-size, size), some being `negative`."""
+    """The error for the first of ids outside [-size, size), some being `negative`."""
     wanted = f"ids in [{-size if negative else 0}, {size})"
-    return RowIndexError(explain(op, wanted, f"{id} at position {at} (ids {what}{context})"))
+    return RowIndexError(explain(op, wanted, at_place(id, at, dtype, shape, context)))
+
+
+def at_place(id: int, at: int, dtype: Any, shape: tuple[int, ...], context: str) -> str:
+    """An id and where it stands, `at` when counted in one row, in ids of a dtype and shape.
+
+    >>> at_place(12, 3, np.dtype(np.int64), (2, 2), ", table (10, 8)")
+    '12 at position (1, 1) (ids int64 (2, 2), table (10, 8))'
+    """
+    place = tuple(map(int, np.unravel_index(at, shape))) if len(shape) > 1 else at
+    return f"{id} at position {place} (ids {dtype} {shape}{context})"

@@ -65,8 +65,8 @@ def own_ids(op: str, ids: np.ndarray, size: int, context: str) -> np.ndarray:
         if low < -size or high >= size:
             flat = ids.ravel()
             at = int(((flat >= size) | (flat < -size)).argmax())
-            what = f"{ids.dtype} {ids.shape}"
-            raise out_of_range(op, what, size, context, int(flat[at]), at, low < 0)
+            id, dtype, shape = int(flat[at]), ids.dtype, ids.shape
+            raise out_of_range(op, dtype, shape, size, context, id, at, low < 0)
         ids = ids.astype(np.int64)
         return np.where(ids < 0, ids + size, ids) if low < 0 else ids
     return ids.astype(np.int64)

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from tinygrad_sparse import ops
-from tinygrad_sparse.backend import as_array, as_array_beside, as_ours, describe
+from tinygrad_sparse.backend import as_array, as_array_beside, as_ours
+from tinygrad_sparse.backend.ids import at_place
 from tinygrad_sparse.errors import ArgumentError, DtypeError, RowIndexError, ShapeError, explain
 from tinygrad_sparse.shapes import broadcasts
 from tinygrad_sparse.tensor import Tensor, unwrap
@@ -72,7 +73,7 @@ def refuse_negative(
     if bad.any():
         at = int(bad.argmax())
         id = int(flat[at])
-        got = f"{id} at position {at} (ids {describe(array)}{context})"
+        got = at_place(id, at, array.dtype, array.shape, context)
         raise RowIndexError(
             explain(op, f"ids in [0, {size})", got, hint.format(id=id) if hint else None)
         )

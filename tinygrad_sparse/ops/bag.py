@@ -21,7 +21,7 @@ from tinygrad_sparse.backend import (
     row_ids,
     xp_of,
 )
-from tinygrad_sparse.errors import ArgumentError, RowIndexError, ShapeError, explain
+from tinygrad_sparse.errors import ArgumentError, DtypeError, RowIndexError, ShapeError, explain
 from tinygrad_sparse.primitive import primitive
 from tinygrad_sparse.rules import members, reindexed
 from tinygrad_sparse.slices import IndexedSlices, rows_of
@@ -47,7 +47,7 @@ def embedding(table: Any, ids: Any, padding_idx: int | None = None) -> Any:
     """
     if padding_idx is None:
         return take(table, ids)
-    table = as_array("embedding", table)
+    table = _table("embedding", table)
     V = table.shape[0]
     ids = row_ids("embedding", unwrap(ids), V, f", table {tuple(table.shape)}")
     kept = ids != int(row_ids("padding_idx", padding_idx, V))
@@ -165,9 +165,9 @@ def embedding_bag(
         raise ArgumentError(explain(op, f"a mode of {MODES}", repr(mode)))
     if weights is not None and mode != "sum":
         raise ArgumentError(explain(op, "weights with mode='sum' only", repr(mode)))
-    table = as_array(op, table)
-    flat, starts = _bags(op, ids, offsets)
-    flat = row_ids(op, flat, table.shape[0], f", table {tuple(table.shape)}")
+    table = _table(op, table)
+    given, starts = _bags(op, ids, offsets)
+    flat = row_ids(op, given, table.shape[0], f", table {tuple(table.shape)}").reshape(-1)
     if weights is not None:
         weights = as_array_beside(op, _weights(op, weights, ids, flat.size), table)
     if padding_idx is not None:
@@ -189,8 +189,15 @@ def embedding_bag(
     return where(filled, segment_max(take(table, flat), bags, len(starts) - 1), 0.0)
 
 
+def _table(op: str, table: Any) -> Any:
+    table = as_array(op, table)
+    if not table.shape:
+        raise ShapeError(explain(op, "a table (V, d)", describe(table)))
+    return table
+
+
 def _bags(op: str, ids: Any, offsets: Any) -> tuple[Any, Array]:
-    """All ids in one row, and where in it each bag begins and, last, where the last one ends."""
+    """All ids, bag by bag, and where each bag begins among them and, last, the last one ends."""
     if offsets is None and isinstance(ids, (list, tuple)) and not _is_flat(ids):
         parts = [as_host_array(op, bag) for bag in ids]
         odd = [p for p in parts if not _are_ids(p)]
@@ -200,7 +207,8 @@ def _bags(op: str, ids: Any, offsets: Any) -> tuple[Any, Array]:
         starts = np.cumsum([0, *map(len, parts)])
         full = [p.astype(np.int64) for p in parts if p.size]  # uint64 beside int64 makes floats
         joined = np.concatenate(full) if full else np.zeros(0, np.int64)
-        return joined, starts
+        even = len({*map(len, parts)}) == 1  # as an array (b, m): errors name the place in it
+        return joined.reshape(len(parts), -1) if even else joined, starts
     flat: Any = as_ours(op, unwrap(ids))
     xp = xp_of(flat)
     if offsets is None:
@@ -208,7 +216,7 @@ def _bags(op: str, ids: Any, offsets: Any) -> tuple[Any, Array]:
             hint = "with ids (n,), say where each bag begins: offsets=[0, ...]"
             raise ShapeError(explain(op, "ids (b, m), or a list of lists", describe(flat), hint))
         count, each = flat.shape
-        return flat.reshape(-1), xp.arange(count + 1) * each
+        return flat, xp.arange(count + 1) * each
     given: Any = as_ours(op, unwrap(offsets))
     starts = row_ids(op, given, flat.size + 1)
     ascending = starts.ndim == 1 and (not starts.size or (starts[0] == 0 and given.min() >= 0))
@@ -234,11 +242,14 @@ def _is_flat(ids: Sequence[Any]) -> bool:
 def _weights(op: str, weights: Any, ids: Any, n: int) -> Any:
     """One weight an id, in one row."""
     if isinstance(weights, (list, tuple)) and not _is_flat(weights):
-        lengths = [len(bag) for bag in ids] if isinstance(ids, (list, tuple)) else None
-        if lengths is not None and [len(bag) for bag in weights] != lengths:
+        parts = [as_host_array(op, bag) for bag in weights]
+        for part in parts:
+            if part.ndim != 1 or (part.size and part.dtype.kind not in "fiub"):
+                got = f"a bag of them that is {describe(part)}"
+                raise DtypeError(explain(op, "a real weight for each id", got))
+        if isinstance(ids, (list, tuple)) and [*map(len, parts)] != [len(bag) for bag in ids]:
             raise ShapeError(explain(op, "a weight for each id", "bags of other lengths"))
-        parts = [np.asarray(bag, dtype=float) for bag in weights]
-        weights = np.concatenate(parts) if parts else np.zeros(0)
+        weights = np.concatenate(parts).astype(float) if parts else np.zeros(0)
     weights = as_array(op, weights)
     if weights.size != n:
         raise ShapeError(explain(op, f"a weight for each of {n} ids", describe(weights)))
