@@ -3,13 +3,15 @@
 import argparse
 import json
 import os
+import secrets
 import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import IO, Any, NoReturn
 
 import numpy as np
 
@@ -43,11 +45,25 @@ def device(add: Callable[..., Any]) -> None:
     add("--device", choices=("cpu", "cuda"), default="cpu", help=text)
 
 
-def check_can_write(*paths: Path | None) -> None:
-    """Say so before the work, not after it. Raises InputError."""
-    for path in paths:
-        if path is not None and (path.is_dir() or not os.access(path.parent, os.W_OK)):
+def check_can_write(*outputs: Path | None, inputs: Iterable[Path | None] = ()) -> None:
+    """Say so before the work, not after it: a place that cannot be written, or that is in use.
+
+    No output may be an input, lie in a folder of inputs, or be another output. Raises InputError.
+    """
+    taken = [path for path in inputs if path is not None]
+    for path in outputs:
+        if path is None:
+            continue
+        if path.is_dir() or not os.access(path.parent, os.W_OK):
             raise InputError(f"cannot write a file {path}")
+        for other in taken:
+            if path.resolve() == other.resolve():
+                raise InputError(f"{path} would overwrite {other}. Hint: give it another name")
+            if other.is_dir() and path.resolve().is_relative_to(other.resolve()):
+                raise InputError(
+                    f"{path} would be read as a part of {other}. Hint: write it elsewhere"
+                )
+        taken.append(path)
 
 
 def start(name: str) -> NoReturn:
@@ -80,10 +96,20 @@ def exit_code(name: str, run: Callable[[], int | None], *known: type[Exception])
 def write_npz(path: Path, header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
     """Arrays and a JSON header as .npz, no pickle. The file appears whole or not at all."""
     as_bytes = np.frombuffer(json.dumps(header).encode(), np.uint8)
-    unfinished = path.with_name(path.name + ".partial")
+    with whole_file(path) as file:
+        np.savez(file, header=as_bytes, **arrays)
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[IO[bytes]]:
+    """A file to write, which takes the place of `path` once all of it is on the disk, or never."""
+    # A name of its own, so that two programs that save to one place do not write into one file.
+    unfinished = path.with_name(f"{path.name}.{secrets.token_hex(4)}.partial")
     try:
-        with open(unfinished, "wb") as file:
-            np.savez(file, header=as_bytes, **arrays)
+        with open(unfinished, "xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
         os.replace(unfinished, path)
     finally:
         unfinished.unlink(missing_ok=True)

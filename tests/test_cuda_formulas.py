@@ -285,7 +285,7 @@ def test_one_text_for_each_way_through_a_formula():
     assert text(weight_decay=0.0, step=6, lr=0.5) is plain
     assert text(weight_decay=0.1, step=5) is not plain
     assert text(weight_decay=0.2, step=50) is text(weight_decay=0.1, step=5)
-    assert text(weight_decay=0.0, step=1) is not plain
+    assert text(weight_decay=0.0, step=1) is plain
     assert text(weight_decay=0.0, step=5, nesterov=True) is not plain
 
 

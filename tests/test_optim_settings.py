@@ -5,15 +5,10 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from stepping import store
 
 import tinygrad_sparse as ts
 from tinygrad_sparse import errors, optim
-
-
-def store(p, g=None):
-    grads = ts.GradStore()
-    grads[p] = np.ones(p.shape, p.dtype) if g is None else g
-    return grads
 
 
 def table():
@@ -288,9 +283,7 @@ def test_there_is_no_average_where_none_was_asked_for():
     opt = optim.SGD([W], lr=0.1)
     with pytest.raises(errors.ArgumentError, match="averages: expected a group with an average"):
         opt.averages(W)
-    with pytest.raises(
-        errors.ArgumentError, match=r"averaged: .* Hint: SGD\(.*, average=0.999\)"
-    ):
+    with pytest.raises(errors.ArgumentError, match=r"averaged: .* Hint: SGD\(.*, average=0.999\)"):
         opt.averaged().__enter__()
     with pytest.raises(errors.TapeError, match=r"averages: .* this optimizer, got ndarray"):
         opt.averages(np.ones(2))

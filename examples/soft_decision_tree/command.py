@@ -15,7 +15,7 @@ from tinygrad_sparse.errors import DeviceError
 from ..program import InputError, check_can_write, count, device, exit_code, number, rate, seed
 from . import store
 from .base import CHOICES
-from .data import BUNDLED, Set, read
+from .data import BUNDLED, Set, files_of, read
 from .estimator import SoftDecisionTreeClassifier
 from .plot import plot_path, plot_tree
 from .reading import agreement, export_text
@@ -33,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def run(options: argparse.Namespace) -> None:
     """All the steps."""
-    check_can_write(options.out, options.save)
+    check_can_write(options.out, of_way(options.out), options.save, inputs=files_of(options.data))
     examples = read_examples(options)
     print(
         f"{examples.X.shape[0]:,} examples to learn from, {examples.X.shape[1]:,} features,"
@@ -72,9 +72,14 @@ def draw(tree: SoftDecisionTreeClassifier, examples: Set, options: argparse.Name
     figure = plot_tree(tree, X=examples.X_test[: options.shown], levels=options.levels, **shown)
     figure.savefig(options.out, format="png")
     print(f"\nA picture of the tree: {options.out}")
-    way = options.out.with_name(f"{options.out.stem}-path{options.out.suffix}")
+    way = of_way(options.out)
     plot_path(tree, examples.X_test[:1], **shown).savefig(way, format="png")
     print(f"The way of one example: {way}")
+
+
+def of_way(path: Path) -> Path:
+    """The picture of a way that belongs to one of the tree."""
+    return path.with_name(f"{path.stem}-path{path.suffix}")
 
 
 def read_examples(options: argparse.Namespace) -> Set:

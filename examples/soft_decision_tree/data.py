@@ -90,6 +90,14 @@ def bundled(name: str, seed: int) -> Set:
     return split(standard(X), y, seed, **names)
 
 
+def files_of(source: str) -> list[Path]:
+    """The files that `read` would read."""
+    if source in BUNDLED:
+        return []
+    path = Path(source)
+    return sorted(path.glob("*-ubyte*")) if path.is_dir() else [path]
+
+
 def idx_folder(folder: Path) -> Set:
     """MNIST's format: four files, train-images-idx3-ubyte and so on, with or without .gz."""
     arrays = []

@@ -40,7 +40,9 @@ def run_train(options: argparse.Namespace) -> int:
     if options.threads is not None:
         ts.set_num_threads(options.threads)
     saved_to = options.save or options.resume
-    check_can_write(saved_to, options.plot)
+    pictures = (options.plot, options.plot and of_loss(options.plot))
+    check_can_write(saved_to, *pictures, inputs=[options.corpus])
+    check_can_write(*pictures, inputs=[options.resume])
     prepare = resumed if options.resume else fresh
     model, vocabulary, text, run, reading = prepare(options)
 
@@ -128,9 +130,13 @@ def draw(kv: KeyedVectors, losses: Sequence[float], path: Path) -> None:
     """Both pictures."""
     draw_map(kv, path)
     print(f"\nA map of the most frequent words: {path}")
-    of_loss = path.with_name(f"{path.stem}-loss{path.suffix}")
-    draw_loss(losses, of_loss)
-    print(f"The loss as it fell: {of_loss}")
+    draw_loss(losses, of_loss(path))
+    print(f"The loss as it fell: {of_loss(path)}")
+
+
+def of_loss(path: Path) -> Path:
+    """The picture of the loss that belongs to a map."""
+    return path.with_name(f"{path.stem}-loss{path.suffix}")
 
 
 def run_neighbours(options: argparse.Namespace) -> None:
@@ -174,6 +180,7 @@ def show_analogies(path: Path, scores: list[evaluation.AnalogyScore]) -> None:
 
 def run_plot(options: argparse.Namespace) -> None:
     """The map; the loss too where the file has it."""
+    check_can_write(options.out, of_loss(options.out), inputs=[options.vectors])
     kv = store.load_vectors(options.vectors)
     words = options.words and [word for word in options.words if word in kv]
     try:
@@ -185,13 +192,13 @@ def run_plot(options: argparse.Namespace) -> None:
         kind = formats.kind_of(file)
     losses = formats.read_arrays(options.vectors).get("losses", []) if kind == "npz" else []
     if len(losses):
-        of_loss = options.out.with_name(f"{options.out.stem}-loss{options.out.suffix}")
-        draw_loss(losses, of_loss)
-        print(of_loss)
+        draw_loss(losses, of_loss(options.out))
+        print(of_loss(options.out))
 
 
 def run_export(options: argparse.Namespace) -> None:
     """The vectors alone."""
+    check_can_write(options.out, inputs=[options.vectors])
     kv = store.load_vectors(options.vectors)
     formats.save(kv, options.out, options.format or formats.kind_by_name(options.out))
     print(f"{len(kv):,} vectors of {kv.vectors.shape[1]} numbers: {options.out}")

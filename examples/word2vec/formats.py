@@ -6,13 +6,13 @@ origin can hold wrong numbers, but it cannot run anything. What is not as promis
 the place where it is wrong.
 """
 
-import os
 import zipfile
 from pathlib import Path
 from typing import IO
 
 import numpy as np
 
+from ..program import whole_file
 from .keyed_vectors import KeyedVectors
 
 LONGEST = 10_000  # bytes of a word, or of a header
@@ -28,14 +28,8 @@ def save(kv: KeyedVectors, path: str | Path, kind: str) -> None:
     if kind != "npz" and spaced is not None:
         hint = "Hint: npz can hold it"
         raise FormatError(f"a word2vec file cannot hold a word with a blank: {spaced!r}. {hint}")
-    path = Path(path)
-    partial = path.with_name(path.name + ".partial")
-    try:
-        with open(partial, "wb") as file:
-            WRITERS[kind](file, kv)
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
+    with whole_file(Path(path)) as file:
+        WRITERS[kind](file, kv)
 
 
 def _write_text(file: IO[bytes], kv: KeyedVectors) -> None:

@@ -1010,6 +1010,19 @@ def test_a_place_that_cannot_be_written_is_said_before_the_training(tmp_path, ca
     assert "cannot write a file" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "options",
+    ["--save {dir}/mine.npz", "--out {dir}/mine.npz", "--save {dir}/x-path.png --out {dir}/x.png"],
+)
+def test_nothing_that_is_read_or_written_is_overwritten(tmp_path, capsys, options):
+    X, y = iris()
+    np.savez(tmp_path / "mine.npz", X=X, y=y)
+    options = f"--data {{dir}}/mine.npz --out {{dir}}/y.png {options}".format(dir=tmp_path)
+    assert command.main(options.split()) == 2
+    assert "would overwrite" in capsys.readouterr().err
+    assert len(list(tmp_path.iterdir())) == 1
+
+
 @pytest.mark.parametrize("option", ["--depth 15", "--epochs x", "--lr 0", "--seed -1"], ids=str)
 def test_an_option_out_of_range_names_its_range(capsys, option):
     with pytest.raises(SystemExit) as stop:

@@ -188,6 +188,33 @@ def test_what_cannot_be_done_is_one_sentence(tmp_path, capsys, arguments, messag
 
 
 @pytest.mark.parametrize(
+    "arguments",
+    [
+        "train {dir}/d.txt --save {dir}/d.txt",
+        "train {dir}/d.txt --save {dir}/sub/../d.txt",
+        "train {dir}/d.txt --save {dir}/q.npz --plot {dir}/q.npz",
+        "train {dir}/d.txt --save {dir}/q-loss.png --plot {dir}/q.png",
+        "train {dir}/d-loss.txt --plot {dir}/d.txt",
+        "train {dir}/d.txt --resume {dir}/run.npz --save {dir}/q.npz --plot {dir}/run.npz",
+        "train {dir} --save {dir}/sub/q.npz",
+        "export {dir}/run.npz {dir}/run.npz",
+        "plot {dir}/run.npz --out {dir}/run.npz",
+        "plot {dir}/run-loss.npz --out {dir}/run.npz",
+    ],
+)
+def test_nothing_that_is_read_is_overwritten(tmp_path, capsys, arguments):
+    (tmp_path / "sub").mkdir()
+    for name in ("d.txt", "d-loss.txt"):
+        (tmp_path / name).write_text(made_up_text())
+    for name in ("run.npz", "run-loss.npz"):
+        np.savez(tmp_path / name, words=np.array(["aa", "bb"]), vectors=np.eye(2))
+    before = {path: path.is_file() and path.read_bytes() for path in tmp_path.rglob("*")}
+    assert command.main(arguments.format(dir=tmp_path).split()) == 2
+    assert re.search("would (overwrite|be read as a part of)", capsys.readouterr().err)
+    assert before == {path: path.is_file() and path.read_bytes() for path in tmp_path.rglob("*")}
+
+
+@pytest.mark.parametrize(
     "option", ["--dim 0", "--epochs x", "--lr nan", "--sample 2", "--seed -1"], ids=str
 )
 def test_an_option_out_of_range_names_its_range(capsys, option):

@@ -6,6 +6,7 @@ import re
 import numpy as np
 import pytest
 
+from examples.program import whole_file
 from examples.word2vec import evaluation, formats, plots
 from examples.word2vec.formats import FormatError
 from examples.word2vec.keyed_vectors import KeyedVectors, UnknownWordError, top, unit_rows
@@ -105,6 +106,23 @@ def test_what_was_written_is_read_to_the_bit(tmp_path, kind):
     assert read.words == KV.words
     assert read.vectors.tobytes() == KV.vectors.tobytes()
     assert [p.name for p in tmp_path.iterdir()] == ["vectors"]
+
+
+def test_a_file_appears_whole_with_its_usual_rights_or_not_at_all(tmp_path):
+    path = tmp_path / "v"
+    (tmp_path / "v.partial").write_text("another program's")
+    with whole_file(path) as first:
+        first.write(b"first")
+        with whole_file(path) as second:
+            second.write(b"second")
+        assert path.read_bytes() == b"second"
+    assert path.read_bytes() == b"first"
+    with pytest.raises(ValueError, match="in the middle"), whole_file(path) as file:
+        file.write(b"third")
+        raise ValueError("in the middle")
+    assert path.read_bytes() == b"first"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["v", "v.partial"]
+    assert path.stat().st_mode == (tmp_path / "v.partial").stat().st_mode
 
 
 def test_the_formats_are_those_of_word2vec(tmp_path):
