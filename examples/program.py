@@ -18,6 +18,9 @@ import numpy as np
 # -- the command line ------------------------------------------------------------------------------
 
 
+INTERRUPTED = 130  # the exit code of a program that Ctrl-C ended
+
+
 class InputError(Exception):
     """What the user gave cannot be used; the message is all there is to say."""
 
@@ -83,6 +86,10 @@ def exit_code(name: str, run: Callable[[], int | None], *known: type[Exception])
         return run() or 0
     except (InputError, *known) as error:
         message = str(error)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except MemoryError as error:
+        message = f"not enough memory{f': {error}' if str(error) else ''}"
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         message = f"{where}{error.strerror or error}"

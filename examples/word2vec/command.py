@@ -3,6 +3,7 @@
 import argparse
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -13,7 +14,7 @@ import numpy as np
 import tinygrad_sparse as ts
 from tinygrad_sparse.errors import DeviceError
 
-from ..program import InputError, check_can_write, exit_code
+from ..program import INTERRUPTED, InputError, check_can_write, exit_code
 from . import evaluation, formats, store
 from .corpus import Sentence, read_text
 from .formats import FormatError
@@ -24,8 +25,6 @@ from .plots import WORDS, draw_loss, draw_map, neighbour_table, telling_words
 from .python_docs import python_docs
 from .train import Run, train, until_interrupted
 from .vocabulary import Text, Vocabulary
-
-INTERRUPTED = 130  # the exit code of a program that Ctrl-C ended
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -50,9 +49,17 @@ def run_train(options: argparse.Namespace) -> int:
         if saved_to is not None:
             store.save(saved_to, model, vocabulary, run, reading)
 
+    def save_epoch() -> None:
+        try:
+            save()
+        except OSError as error:  # a full disk, say: no reason to lose the run
+            warnings.warn(f"could not save {saved_to}, going on: {error}", stacklevel=1)
+
     begin, before = time.perf_counter(), run.words
     with until_interrupted() as wanted:
-        train(model, vocabulary, text, run, wanted=wanted, epoch_done=save)
+        train(model, vocabulary, text, run, wanted=wanted, epoch_done=save_epoch)
+        if not run.losses:
+            raise InputError("every word was thinned out. Hint: raise --sample")
         save()
         stopped = not wanted()
     speed = (run.words - before) / (time.perf_counter() - begin)
@@ -82,20 +89,31 @@ def fresh(options: argparse.Namespace) -> Start:
     reading = {name: chosen.pop(name) for name in READING}
     sentences = reader(options.corpus, reading)
     vocabulary = Vocabulary.build(sentences(), reading["min_count"], reading["max_words"])
-    if len(telling_words(vocabulary.words)) < 2:
+    if len(vocabulary.words) < 2:
+        few = reading["max_words"] is not None and reading["max_words"] < 2
         raise InputError(
-            f"fewer than 2 words, stop words left aside, occur {reading['min_count']} times or more"
+            f"fewer than 2 words occur {reading['min_count']} times or more"
             f" in {options.corpus or 'the documentation of this Python'}."
-            " Hint: give a longer text, or lower --min-count"
+            f" Hint: {'raise --max-words' if few else 'give a longer text, or lower --min-count'}"
         )
+    if options.plot is not None and len(telling_words(vocabulary.words)) < 2:
+        raise InputError("a map needs 2 words of 3 letters or more, stop words left aside")
     text = vocabulary.encode(sentences())
+    if (np.bincount(text.ids, minlength=len(vocabulary.words)) < vocabulary.counts).any():
+        hint = "a pipe can be read only once: write it to a file"
+        raise InputError(f"{options.corpus} changed while it was read. Hint: {hint}")
+    reading["text"] = text.checksum()
     if (np.diff(text.bounds) < 2).all():
         raise InputError("no sentence has two words to learn from. Hint: lower --min-count")
     print(
         f"{len(text.ids):,} words in {len(text.bounds) - 1:,} sentences;"
         f" {len(vocabulary.words):,} different words occur {reading['min_count']} times or more"
     )
-    model = Model(vocabulary, Settings(**chosen), device=options.device)
+    settings = Settings(**chosen)
+    if settings.parts and settings.shortest > settings.longest:
+        got = f"--shortest {settings.shortest} and --longest {settings.longest}"
+        raise InputError(f"there are n-grams from the shortest to the longest, got {got}")
+    model = Model(vocabulary, settings, device=options.device)
     return model, vocabulary, text, Run(), reading
 
 
@@ -110,11 +128,11 @@ def resumed(options: argparse.Namespace) -> Start:
                 f" on with, got {as_said(name, value)}. Hint: leave it out, or start a new run"
             )
     text = vocabulary.encode(reader(options.corpus, reading)())
-    counts = np.bincount(text.ids, minlength=len(vocabulary.words))
-    if not np.array_equal(counts, vocabulary.counts):
+    if text.checksum() != reading.get("text"):
         raise InputError(
             f"{options.resume} is a run on another text than {options.corpus or 'the default'}:"
-            f" {int(vocabulary.counts.sum()):,} words, here {len(text.ids):,}"
+            f" {int(vocabulary.counts.sum()):,} words, here {len(text.ids):,}."
+            " Hint: name the text of that run"
         )
     return model, vocabulary, text, run, reading
 
@@ -182,7 +200,9 @@ def run_plot(options: argparse.Namespace) -> None:
     """The map; the loss too where the file has it."""
     check_can_write(options.out, of_loss(options.out), inputs=[options.vectors])
     kv = store.load_vectors(options.vectors)
-    words = options.words and [word for word in options.words if word in kv]
+    words = options.words and [word for word in options.words if kv.has_vector(word)]
+    if options.words and (unknown := sorted(set(options.words) - set(words))):
+        warnings.warn(f"not in the vocabulary: {', '.join(unknown)}", stacklevel=1)
     try:
         draw_map(kv, options.out, words, options.method)
     except ValueError as error:

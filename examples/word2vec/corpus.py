@@ -28,7 +28,8 @@ LINE_END = re.compile(r"\n")
 MAX_WORDS = 1000  # a text without punctuation is one endless sentence
 
 CHUNK = 1 << 20  # characters of a file in memory at a time
-LONGEST = 1 << 20  # characters without a blank that may still be one word
+LONGEST = 1 << 20  # characters without a blank, after which a piece is cut all the same
+LONGEST_WORD = 200  # characters: what is longer is data, and would make every saved word as long
 UNDECODABLE = re.compile("[\udc80-\udcff]")  # what errors="surrogateescape" makes of a bad byte
 OPENERS = {".gz": gzip.open, ".bz2": bz2.open}
 
@@ -41,6 +42,9 @@ def split_sentences(text: str) -> Iterator[Sentence]:
 
 def cut(words: list[str]) -> Iterator[Sentence]:
     """The words of a sentence; none for an empty one, several parts for an endless one."""
+    if len(max(words, key=len, default="")) > LONGEST_WORD:
+        warnings.warn(f"left out words of more than {LONGEST_WORD} characters", stacklevel=1)
+        words = [word for word in words if len(word) <= LONGEST_WORD]
     for start in range(0, len(words), MAX_WORDS):
         # Interned, the thousand occurrences of a word are one string in memory.
         yield [sys.intern(word) for word in words[start : start + MAX_WORDS]]
@@ -77,7 +81,8 @@ def pieces(path: Path, end: re.Pattern, bar: tqdm) -> Iterator[str]:
             with opened(raw, path) as file:
                 while chunk := file.read(CHUNK):
                     bar.update(before + raw.tell() - bar.n)
-                    chunk, bad = UNDECODABLE.subn(" ", chunk)
+                    # No word of a file may end in NUL: arrays of text lose it.
+                    chunk, bad = UNDECODABLE.subn(" ", chunk.replace("\0", " "))
                     undecodable += bad
                     *whole, rest = end.split(rest + chunk)
                     if len(rest) > CHUNK:
@@ -87,8 +92,11 @@ def pieces(path: Path, end: re.Pattern, bar: tqdm) -> Iterator[str]:
                         whole.append(rest[:at])
                         rest = rest[at:]
                     yield from whole
-        except (EOFError, zlib.error) as error:
-            raise OSError(0, f"the compressed file is damaged ({error})") from error
+        except (EOFError, zlib.error, OSError) as error:
+            if getattr(error, "errno", None):
+                raise
+            text = f"the compressed file is damaged ({error})"
+            raise OSError(0, text, str(path)) from error
     yield rest
     if undecodable:
         warnings.warn(f"{path}: left out {undecodable} bytes that are not UTF-8", stacklevel=1)

@@ -1,5 +1,6 @@
 """How good are vectors? Word pairs that people have judged, and analogies, in their usual files."""
 
+import math
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -40,7 +41,7 @@ def rows_of(path: Path) -> Iterator[tuple[int, str]]:
 
 def known(kv: KeyedVectors, words: Iterable[str]) -> list[str | None]:
     """Each word as the vectors know it, as it is or in lower case; None if they do not."""
-    return [next((w for w in (word, word.lower()) if w in kv), None) for word in words]
+    return [next((w for w in (word, word.lower()) if kv.has_vector(w)), None) for word in words]
 
 
 def word_pairs(kv: KeyedVectors, path: Path) -> PairScore:
@@ -49,12 +50,14 @@ def word_pairs(kv: KeyedVectors, path: Path) -> PairScore:
     Commas will do for tabs. A first line whose third field is no number is taken for a heading.
     """
     judged, cosines, unknown, total = [], [], set(), 0
-    for number, line in rows_of(path):
+    for place, (number, line) in enumerate(rows_of(path)):
         fields = [field.strip() for field in line.split("\t" if "\t" in line else ",")]
         try:
             judgement = float(fields[2])
+            if not math.isfinite(judgement):
+                raise ValueError
         except (IndexError, ValueError):
-            if total == 0 and not judged:
+            if place == 0:
                 continue
             got = f"line {number}: expected two words and a number, got {line[:60]!r}"
             raise ValueError(f"{path}, {got}") from None
@@ -64,6 +67,8 @@ def word_pairs(kv: KeyedVectors, path: Path) -> PairScore:
         if a is not None and b is not None:
             judged.append(judgement)
             cosines.append(kv.similarity(a, b))
+    if not total:
+        raise ValueError(f"{path}: expected lines of two words and a number, got none")
     several = len(set(judged)) > 1 and len(set(cosines)) > 1
     rho = float(spearmanr(judged, cosines).statistic) if several else float("nan")
     return PairScore(rho, len(judged), total, sorted(unknown))

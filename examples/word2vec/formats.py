@@ -7,6 +7,7 @@ the place where it is wrong.
 """
 
 import zipfile
+import zlib
 from pathlib import Path
 from typing import IO
 
@@ -160,15 +161,23 @@ def _as_vectors(words: list[str], vectors: np.ndarray) -> KeyedVectors:
     return KeyedVectors(words, vectors)
 
 
+# What NumPy and the zip and deflate under it raise for what is no .npz file; TypeError for a .npy.
+UNREADABLE = (
+    OSError, ValueError, EOFError, KeyError, TypeError, AttributeError, RuntimeError,
+    NotImplementedError, zipfile.BadZipFile, zlib.error,
+)  # fmt: skip
+
+
 def read_arrays(file: IO[bytes] | str | Path) -> dict[str, np.ndarray]:
     """The arrays of an .npz file, none of them pickled. Raises FormatError."""
     try:
         with np.load(file, allow_pickle=False) as arrays:
             return dict(arrays)
-    except FileNotFoundError:
-        raise
-    except (OSError, ValueError, EOFError, KeyError, AttributeError, zipfile.BadZipFile) as error:
-        raise FormatError(f"expected an .npz file of plain arrays, got {error}") from error
+    except UNREADABLE as error:
+        if isinstance(error, OSError) and error.errno:
+            raise  # there is no such file, or it may not be read
+        where = f"{file}: " if isinstance(file, (str, Path)) else ""
+        raise FormatError(f"{where}expected an .npz file of plain arrays, got {error}") from error
 
 
 def _read_npz(file: IO[bytes], size: int) -> KeyedVectors:

@@ -61,10 +61,18 @@ class KeyedVectors:
     def __contains__(self, word: str) -> bool:
         return word in self.index
 
+    def has_vector(self, word: str) -> bool:
+        """Whether the word has a vector: a row of its own, or one made of its n-grams."""
+        try:
+            self[word]
+        except UnknownWordError:
+            return False
+        return True
+
     def __getitem__(self, word: str | Sequence[str]) -> np.ndarray:
         """The vector of a word (d,), or those of several (n, d). Raises UnknownWordError."""
         if not isinstance(word, str):
-            return np.stack([self[one] for one in word])
+            return np.array([self[one] for one in word]).reshape(-1, self.vectors.shape[1])
         if word in self.index:
             return self.vectors[self.index[word]]
         if self.grams is not None and self.gram_table is not None:

@@ -22,12 +22,12 @@ def neighbour_table(kv: KeyedVectors, words: Sequence[str], count: int = 7) -> s
     """A line for each word: its nearest neighbours, or that it is not in the vocabulary."""
     width = max(map(len, words), default=0)
     nearest = dict(
-        zip(known := [w for w in words if w in kv], kv.neighbours(known, count), strict=True)
+        zip(known := [*filter(kv.has_vector, words)], kv.neighbours(known, count), strict=True)
     )
     lines = []
     for word in words:
         text = "  ".join(f"{other} {cosine:.2f}" for other, cosine in nearest.get(word, []))
-        lines.append(f"{word:>{width}} | {text if word in kv else '(not in the vocabulary)'}")
+        lines.append(f"{word:>{width}} | {text if word in nearest else '(not in the vocabulary)'}")
     return "\n".join(lines)
 
 

@@ -6,6 +6,7 @@ and Phrases and their Compositionality" (2013), sections 2.2 and 2.3, live here.
 
 import math
 import tempfile
+import zlib
 from array import array
 from collections import Counter
 from collections.abc import Iterable
@@ -16,6 +17,7 @@ import numpy as np
 from .corpus import Sentence
 
 ROOM = 10_000_000  # different words that are counted at a time
+PIECE = 1 << 20  # ids that are looked at at a time
 POOL = 1 << 14  # random words that are drawn at a time
 PART = 1 << 20  # ids that are kept in memory before they go to a file
 
@@ -25,6 +27,14 @@ class Text(NamedTuple):
 
     ids: np.ndarray
     bounds: np.ndarray
+
+    def checksum(self) -> int:
+        """A number that another text hardly has: other words, another order, other sentences."""
+        found = 0
+        for numbers in (self.ids, self.bounds):
+            for start in range(0, len(numbers), PIECE):
+                found = zlib.crc32(np.ascontiguousarray(numbers[start : start + PIECE]), found)
+        return found
 
 
 class Vocabulary(NamedTuple):
@@ -52,8 +62,7 @@ class Vocabulary(NamedTuple):
         """Keep the words that occur at least `min_count` times: rarer ones cannot be learned.
 
         And at most `max_size` of them, the most frequent. When more than `room` different words are
-        being counted, the rarest are forgotten: a count may then be too low, by as much as the
-        rarest that was kept.
+        being counted, the rarest are forgotten, and counts may be too low.
         """
         counter: Counter[str] = Counter()
         rare = 0

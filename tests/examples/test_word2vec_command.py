@@ -77,8 +77,7 @@ def test_killed_between_epochs_there_is_a_file_to_go_on_from(tmp_path, text, mon
 
     step = train.optim.SGD.step
     monkeypatch.setattr(train.optim.SGD, "step", dying)
-    with pytest.raises(MemoryError):
-        command.main(["train", text, "--save", str(path), *SMALL])
+    assert command.main(["train", text, "--save", str(path), *SMALL]) == 2
     assert len(formats.read_arrays(path)["losses"]) == 76  # two epochs of 38
 
 
@@ -87,6 +86,76 @@ def test_another_text_is_no_way_to_go_on(tmp_path, saved, capsys):
     other.write_text(made_up_text(seed=1))
     assert command.main(["train", str(other), "--resume", saved]) == 2
     assert "is a run on another text than" in capsys.readouterr().err
+
+
+def test_the_same_words_in_another_order_are_another_text(tmp_path, saved, text, capsys):
+    with gzip.open(text, "rt") as file:
+        sentences = file.read().split(". ")
+    other = tmp_path / "other.txt"
+    other.write_text(". ".join(reversed(sentences)))
+    assert command.main(["train", str(other), "--resume", saved]) == 2
+    assert "Hint: name the text of that run" in capsys.readouterr().err
+
+
+def test_a_run_whose_counts_were_pruned_goes_on(tmp_path, text, monkeypatch):
+    path = str(tmp_path / "run.npz")
+    build = command.Vocabulary.build
+    monkeypatch.setattr(command.Vocabulary, "build", lambda *args: build(*args, room=10))
+    options = [*SMALL, "--min-count", "1"]
+    assert command.main(["train", text, "--save", path, *options]) == 0
+    assert command.main(["train", text, "--resume", path]) == 0
+
+
+def test_a_corpus_that_changes_while_it_is_read_is_refused(tmp_path, text, capsys, monkeypatch):
+    def once(*args):
+        yield from read(*args)
+        read_again[:] = [lambda *args: iter([["cat", "dog"]])]
+
+    read, read_again = command.read_text, [once]
+    monkeypatch.setattr(command, "read_text", lambda *args: read_again[0](*args))
+    assert command.main(["train", text, *SMALL]) == 2
+    assert "changed while it was read" in capsys.readouterr().err
+
+
+def test_a_disk_that_is_full_at_the_end_of_an_epoch_costs_no_run(tmp_path, text, monkeypatch):
+    path = tmp_path / "run.npz"
+    saves = iter(range(100))
+
+    def full(*args):
+        if next(saves) == 0:
+            raise OSError(28, "No space left on device")
+        save(*args)
+
+    save = command.store.save
+    monkeypatch.setattr(command.store, "save", full)
+    with pytest.warns(UserWarning, match="could not save .*, going on: .* No space left"):
+        assert command.main(["train", text, "--save", str(path), *SMALL]) == 0
+    assert path.exists()
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ("--sample 1e-30", "every word was thinned out"),
+        ("--parts 50 --shortest 7 --longest 3", "n-grams from the shortest to the longest"),
+        ("--max-words 1", "Hint: raise --max-words"),
+    ],
+)
+def test_settings_that_leave_nothing_to_learn_say_so(text, capsys, options, message):
+    assert command.main(["train", text, *options.split()]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_words_that_say_nothing_by_themselves_are_words(tmp_path):
+    path = tmp_path / "text"
+    path.write_text("1 2 3 4\n" * 20)
+    assert command.main(["train", str(path), "--lines", *SMALL]) == 0
+
+
+def test_a_run_asked_to_go_on_from_an_array_is_refused(tmp_path, text, capsys):
+    np.save(tmp_path / "x.npy", np.ones(3))
+    assert command.main(["train", text, "--resume", str(tmp_path / "x.npy")]) == 2
+    assert "x.npy: expected an .npz file" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -147,6 +216,8 @@ def test_words_made_of_parts_have_vectors_for_unknown_words(tmp_path, text, caps
     assert command.main(["train", text, "--save", path, "--parts", "100", *SMALL]) == 0
     assert command.main(["analogy", path, "cat", "dogs", "cats"]) == 0
     capsys.readouterr()
+    assert command.main(["neighbours", path, "catsy"]) == 0
+    assert "not in the vocabulary" not in capsys.readouterr().out
     assert command.main(["train", text, "--resume", path]) == 0
 
 
@@ -154,7 +225,7 @@ def test_words_made_of_parts_have_vectors_for_unknown_words(tmp_path, text, caps
     ("content", "message"),
     [
         (None, ".*text.txt: No such file or directory"),
-        ("", "fewer than 2 words, .* occur 5 times or more in .*text.txt. Hint: "),
+        ("", "fewer than 2 words occur 5 times or more in .*text.txt. Hint: "),
         ("12 34", "fewer than 2 words"),
         ("cat. dog. " * 9, "no sentence has two words to learn from. Hint: "),
     ],

@@ -287,3 +287,22 @@ def test_a_map_is_a_picture(tmp_path, method):
 def test_the_loss_is_a_picture(tmp_path, steps):
     plots.draw_loss(RNG.uniform(1, 2, steps), tmp_path / "loss.png")
     assert (tmp_path / "loss.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("content", ["cat dog 9\ncat cow 1\n", "", "a\tb\tscore\n"])
+def test_a_file_without_a_judged_pair_is_refused(tmp_path, content):
+    path = tmp_path / "pairs"
+    path.write_text(content)
+    with pytest.raises(ValueError, match=r"expected (lines of )?two words and a number"):
+        evaluation.word_pairs(KeyedVectors(["cat", "dog"], np.eye(2)), path)
+
+
+def test_a_judgement_that_is_no_number_is_refused(tmp_path):
+    path = tmp_path / "pairs"
+    path.write_text("a\tb\tscore\ncat\tdog\tnan\n")
+    with pytest.raises(ValueError, match="line 2: expected two words and a number"):
+        evaluation.word_pairs(KeyedVectors(["cat", "dog"], np.eye(2)), path)
+
+
+def test_no_words_have_no_vectors():
+    assert KeyedVectors(["cat", "dog"], np.eye(2))[[]].shape == (0, 2)
