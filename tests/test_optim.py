@@ -394,16 +394,21 @@ def test_an_error_in_the_middle_of_a_step_changes_nothing():
     ],
     ids=["raises", "too few", "too many", "fewer rows", "another shape"],
 )
-def test_a_formula_that_fails_for_one_parameter_changes_none(spoil, error):
+@pytest.mark.parametrize(
+    ("dtype", "settings"),
+    [("f8", {}), ("f4", {"average": 0.5}), ("f2", {}), ("f2", {"master": True, "average": 0.5})],
+    ids=str,
+)
+def test_a_formula_that_fails_for_one_parameter_changes_none(spoil, error, dtype, settings):
     @optim.rule(slots=("m",), still=False)
     def faulty(p, g, m, *, lr):
         return spoil(p, m) if len(p) == 3 else (p - lr * g, m + g)
 
-    parameters = [ts.parameter(np.ones(n)) for n in (2, 3, 4)]
-    opt = optim.Optimizer(faulty, parameters, lr=1.0)
+    parameters = [ts.parameter(np.ones(n, dtype)) for n in (2, 3, 4)]
+    opt = optim.Optimizer(faulty, parameters, lr=1.0, **settings)
     before = snapshot(opt)
     with pytest.raises(error):
-        opt.step(store(*((p, np.ones(p.shape)) for p in parameters)))
+        opt.step(store(*((p, np.ones(p.shape, dtype)) for p in parameters)))
     assert snapshot(opt) == before and opt.state_bytes() == 0
-    opt.step(store((parameters[2], np.ones(4))))
+    opt.step(store((parameters[2], np.ones(4, dtype))))
     assert (parameters[2].data == 0).all()

@@ -4,15 +4,12 @@ import re
 
 import numpy as np
 import pytest
+from stepping import store
 
 import tinygrad_sparse as ts
 from tinygrad_sparse import errors, optim
 
-
-def store(W, grad=None):
-    grads = ts.GradStore()
-    grads[W] = ts.IndexedSlices([1], np.ones((1, 2)), (9, 2)) if grad is None else grad
-    return grads
+ROW = ts.IndexedSlices([1], np.ones((1, 2)), (9, 2))
 
 
 def terms(hyper):
@@ -68,7 +65,7 @@ UNUSABLE = {
 
 
 @pytest.mark.parametrize("lr", [0.1, 0.0])
-@pytest.mark.parametrize("grad", [None, np.ones((9, 2))], ids=["rows", "dense"])
+@pytest.mark.parametrize("grad", [ROW, np.ones((9, 2))], ids=["rows", "dense"])
 @pytest.mark.parametrize(("formula", "how", "message"), UNUSABLE.values(), ids=UNUSABLE)
 def test_a_formula_that_no_step_can_use_is_refused_before_it_sees_the_table(
     formula, how, message, grad, lr
@@ -158,9 +155,7 @@ def test_a_setting_that_prepare_asks_for_is_named_when_the_optimizer_is_made():
     with pytest.raises(errors.ArgumentError, match=r"Optimizer: expected the settings \['base'\]"):
         optim.Optimizer(sgd, [W])
     opt = optim.Optimizer(sgd, [W], base=0.5)
-    grads = ts.GradStore()
-    grads[W] = np.ones(2)
-    opt.step(grads)
+    opt.step(store(W))
     np.testing.assert_array_equal(W.data, 0.5)
 
 
@@ -209,6 +204,18 @@ def test_arguments_the_other_way_round_are_refused():
         optim.Optimizer([ts.parameter(np.ones(2))], optim.rule()(sgd), lr=0.1)
 
 
+def test_a_formula_is_declared_by_whole_rows_or_by_elements_not_both():
+    def mine(p, g, h, *, lr):
+        return p - lr * g, h + 1.0
+
+    by_row = optim.rule(slots=("h",), per_row=("h",))(mine)
+    assert optim.rule(slots=("h",), per_row=("h",), still=True)(mine).formula.whole_rows
+    message = "rule mine: expected one kind of rows for a formula: per_row= in all its declarations"
+    with pytest.raises(errors.ArgumentError, match=re.escape(message)):
+        optim.rule(slots=("h",))(mine)
+    assert by_row.formula.whole_rows
+
+
 def test_a_declaration_without_parentheses_says_what_to_write():
     message = "rule: expected keywords, got 'sgd' where they go. Hint: write @optim.rule(), or "
     with pytest.raises(errors.ArgumentError, match=re.escape(message)):
@@ -220,7 +227,7 @@ def step(rule, sparse="exact", grad=None, without=None, **settings):
     settings = {"lr": 0.1, "sparse": sparse, **settings}
     settings.pop(without, None)
     opt = optim.Optimizer(rule, [W], **settings)
-    opt.step(store(W, grad))
+    opt.step(store(W, ROW if grad is None else grad))
     return W, opt
 
 
@@ -278,10 +285,8 @@ def test_a_direction_of_any_length_is_the_same_claim():
             return p - lr * np.sign(0.9 * m + 0.1 * g), 0.9 * m + 0.1 * g
 
         W, opt = step(lion)
-        grads = ts.GradStore()
-        grads[W] = ts.IndexedSlices([2], np.ones((1, 2)), (9, 2))
         for _ in range(3):
-            opt.step(grads)
+            opt.step(store(W, ts.IndexedSlices([2], np.ones((1, 2)), (9, 2))))
         tables.append(W.data)
     np.testing.assert_allclose(tables[0][1], 1 - 0.4)
     np.testing.assert_allclose(tables[1], tables[0])

@@ -4,6 +4,7 @@ import copy
 
 import numpy as np
 import pytest
+import stepping
 
 import tinygrad_sparse as ts
 from tinygrad_sparse import errors, optim
@@ -32,9 +33,7 @@ def form(request, monkeypatch):
 
 def store(p, *rows, dense=False):
     g = ts.IndexedSlices(list(rows), np.ones((len(rows), *p.shape[1:]), p.dtype), p.shape)
-    grads = ts.GradStore()
-    grads[p] = g.to_dense() if dense else g
-    return grads
+    return stepping.store(p, g.to_dense() if dense else g)
 
 
 # -- copies --------------------------------------------------------------------------------------

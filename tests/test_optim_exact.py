@@ -8,16 +8,11 @@ from functools import partial
 import numpy as np
 import pytest
 import reference_optim as reference
+from stepping import store
 
 import tinygrad_sparse as ts
 from tinygrad_sparse import errors, optim
 from tinygrad_sparse.optim import history, slots, state
-
-
-def store(p, g):
-    grads = ts.GradStore()
-    grads[p] = g
-    return grads
 
 
 def one_row(row, V, value=1.0, d=2, dtype=np.float64):

@@ -2,18 +2,13 @@
 
 import numpy as np
 import pytest
+from stepping import store
 
 import tinygrad_sparse as ts
 from tinygrad_sparse import errors, optim
 from tinygrad_sparse.optim import rules
 
 V = 5
-
-
-def store(p, g):
-    grads = ts.GradStore()
-    grads[p] = g
-    return grads
 
 
 def trained(make=optim.NAdam, **settings):

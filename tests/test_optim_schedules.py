@@ -4,6 +4,7 @@ import re
 
 import numpy as np
 import pytest
+from stepping import store
 
 import tinygrad_sparse as ts
 from tinygrad_sparse import errors, optim
@@ -11,12 +12,6 @@ from tinygrad_sparse import errors, optim
 
 def table():
     return ts.parameter(np.ones((5, 2)), name="W")
-
-
-def store(p, g):
-    grads = ts.GradStore()
-    grads[p] = g
-    return grads
 
 
 def test_schedules():

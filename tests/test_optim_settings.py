@@ -5,15 +5,10 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from stepping import store
 
 import tinygrad_sparse as ts
 from tinygrad_sparse import errors, optim
-
-
-def store(p, g=None):
-    grads = ts.GradStore()
-    grads[p] = np.ones(p.shape, p.dtype) if g is None else g
-    return grads
 
 
 def table():

@@ -124,6 +124,10 @@ def rule(
             raise ArgumentError(
                 explain(f"rule {formula.__name__}", "still=True or rest=", got, hint)
             )
+        if getattr(formula, "whole_rows", bool(per_row)) != bool(per_row):
+            wanted = "one kind of rows for a formula: per_row= in all its declarations, or in none"
+            hint = "declare a second function"
+            raise ArgumentError(explain(f"rule {formula.__name__}", wanted, "both", hint))
         # Kernels for single elements cannot run a formula that sums over a row.
         formula.whole_rows = bool(per_row)  # type: ignore[attr-defined]
         declared = Rule(

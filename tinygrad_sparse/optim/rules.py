@@ -91,12 +91,22 @@ def rowwise_adagrad(p: Any, g: Any, square_sum: Any, *, lr: float, eps: float) -
     return p - lr * g / (np.sqrt(square_sum) + eps), square_sum
 
 
+def _mean(mean: Any, x: Any, kept: float) -> Any:
+    """A running mean, of which a part is kept and x is the rest."""
+    return kept * mean + (1.0 - kept) * x
+
+
+def _deviation(square_mean: Any, mean: Any) -> Any:
+    """√(v - m²): rounding may have the mean of squares below the square of the mean."""
+    return np.sqrt(np.maximum(square_mean - mean * mean, 0.0))
+
+
 @rule(slots=("square_mean",), rest=linear, squares=("square_mean",))
 def rmsprop(
     p: Any, g: Any, square_mean: Any, *, lr: float, alpha: float, eps: float
 ) -> tuple[Any, ...]:
     """v = αv + (1-α)g²;  p -= lr · g / (√v + ε).   Tieleman & Hinton, 2012."""
-    square_mean = alpha * square_mean + (1.0 - alpha) * (g * g)
+    square_mean = _mean(square_mean, g * g, alpha)
     return p - lr * g / (np.sqrt(square_mean) + eps), square_mean
 
 
@@ -106,7 +116,7 @@ def rmsprop_momentum(
     momentum: float,
 ) -> tuple[Any, ...]:  # fmt: skip
     """v as in RMSprop;  b = μb + g / (√v + ε);  p -= lr · b.   Graves, 2013."""
-    square_mean = alpha * square_mean + (1.0 - alpha) * (g * g)
+    square_mean = _mean(square_mean, g * g, alpha)
     velocity = momentum * velocity + g / (np.sqrt(square_mean) + eps)
     return p - lr * velocity, square_mean, velocity
 
@@ -116,10 +126,9 @@ def rmsprop_centered(
     p: Any, g: Any, square_mean: Any, mean: Any, *, lr: float, alpha: float, eps: float
 ) -> tuple[Any, ...]:
     """m = αm + (1-α)g, v as in RMSprop;  p -= lr · g / (√(v - m²) + ε).   Graves, 2013."""
-    square_mean = alpha * square_mean + (1.0 - alpha) * (g * g)
-    mean = alpha * mean + (1.0 - alpha) * g
-    variance = np.maximum(square_mean - mean * mean, 0.0)
-    return p - lr * g / (np.sqrt(variance) + eps), square_mean, mean
+    square_mean = _mean(square_mean, g * g, alpha)
+    mean = _mean(mean, g, alpha)
+    return p - lr * g / (_deviation(square_mean, mean) + eps), square_mean, mean
 
 
 @rule(slots=("square_mean", "mean", "velocity"), rest=linear, squares=("square_mean",))
@@ -128,10 +137,9 @@ def rmsprop_centered_momentum(
     eps: float, momentum: float,
 ) -> tuple[Any, ...]:  # fmt: skip
     """b = μb + g / (√(v - m²) + ε);  p -= lr · b, m and v as above.   Graves, 2013."""
-    square_mean = alpha * square_mean + (1.0 - alpha) * (g * g)
-    mean = alpha * mean + (1.0 - alpha) * g
-    variance = np.maximum(square_mean - mean * mean, 0.0)
-    velocity = momentum * velocity + g / (np.sqrt(variance) + eps)
+    square_mean = _mean(square_mean, g * g, alpha)
+    mean = _mean(mean, g, alpha)
+    velocity = momentum * velocity + g / (_deviation(square_mean, mean) + eps)
     return p - lr * velocity, square_mean, mean, velocity
 
 
@@ -143,9 +151,9 @@ def adadelta(
 
     Zeiler, 2012.
     """
-    square_mean = rho * square_mean + (1.0 - rho) * (g * g)
+    square_mean = _mean(square_mean, g * g, rho)
     move = np.sqrt(square_step + eps) / np.sqrt(square_mean + eps) * g
-    square_step = rho * square_step + (1.0 - rho) * (move * move)
+    square_step = _mean(square_step, move * move, rho)
     return p - lr * move, square_mean, square_step
 
 
@@ -173,8 +181,8 @@ def _adam_terms(hyper: Any) -> tuple[float, float, float]:
 def _adam(
     p: Any, g: Any, m: Any, v: Any, lr: float, beta1: float, beta2: float, eps: float, step: int
 ) -> tuple[Any, ...]:
-    m = beta1 * m + (1.0 - beta1) * g
-    v = beta2 * v + (1.0 - beta2) * (g * g)
+    m = _mean(m, g, beta1)
+    v = _mean(v, g * g, beta2)
     unbiased = lr / (1.0 - beta1**step)
     return p - unbiased * m / (np.sqrt(v / (1.0 - beta2**step)) + eps), m, v
 
@@ -215,8 +223,8 @@ def _amsgrad(
     p: Any, g: Any, m: Any, v: Any, v_max: Any, lr: float, beta1: float, beta2: float, eps: float,
     step: int,
 ) -> tuple[Any, ...]:  # fmt: skip
-    m = beta1 * m + (1.0 - beta1) * g
-    v = beta2 * v + (1.0 - beta2) * (g * g)
+    m = _mean(m, g, beta1)
+    v = _mean(v, g * g, beta2)
     v_max = np.maximum(v_max, v)
     unbiased = lr / (1.0 - beta1**step)
     return p - unbiased * m / (np.sqrt(v_max / (1.0 - beta2**step)) + eps), m, v, v_max
@@ -270,7 +278,7 @@ def nadam(
     """p -= lr · (μₜ₊₁ m / (1 - Π μ up to t+1) + (1-μₜ) g / (1 - Π μ up to t)) / (√v̂ + ε), m and v
     as in Adam, after p *= 1 - lr · λ.   Dozat, 2016.
     """
-    m = beta1 * m + (1.0 - beta1) * g
-    v = beta2 * v + (1.0 - beta2) * (g * g)
+    m = _mean(m, g, beta1)
+    v = _mean(v, g * g, beta2)
     kept = (1.0 - lr * weight_decay) * p
     return kept - lr * (of_m * m + of_g * g) / (np.sqrt(v / (1.0 - beta2**step)) + eps), m, v

@@ -185,7 +185,7 @@ class Slots:
             p = self._take(self.slots[-1], places) if master else self._take(self.flat, rows)
             wide = (a.astype(self.wide, copy=False) for a in (g, p))
             new = update(formula, ..., *wide, slots, hyper)
-        if self.averaged and len(new) == own + 1:
+        if self.averaged:
             mean = self._take(self.slots[own], places)
             new.append(average * mean + (1.0 - average) * new[0])
         return [*new, new[0]] if master else new
@@ -243,10 +243,9 @@ class Slots:
             )
             self.counts[places] = rest.pop(0)
 
-    def saved_counts(self) -> np.ndarray | None:
-        """A copy of the counts by row for a state_dict, if there are any."""
-        if self.counts is None:
-            return None
+    def saved_counts(self) -> np.ndarray:
+        """A copy of the counts by row for a state_dict."""
+        assert self.counts is not None
         return np.array(adapter_of(self.array).to_host(self.counts[: self.taken()]))
 
     def saved_shape(self, name: str, rows: int) -> tuple[int, ...]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tinygrad_sparse.errors import ShapeError, SparsityError, TinygradSparseError, explain
+from tinygrad_sparse.errors import SparsityError, TinygradSparseError, explain
 from tinygrad_sparse.slices import coarser, finer, is_sparse, parts_of, touched
 from tinygrad_sparse.tensor import Tensor, before_change, pending_of, unwrap, watch
 
@@ -97,7 +97,6 @@ def plan_step(
         write = state.plan(places, rows, values, hyper, cap)
     else:
         new = state.new_rows(places, rows, values, hyper, settings["average"])
-        _check_shapes(state, values, new)
         write = partial(state.write, places, rows, new)
     return Update(p, state, rows, places, new, write, carry, counts, memory)
 
@@ -169,18 +168,6 @@ def _counts(state: State, places: Any) -> Any:
         state.counts = state.xp.full(size, 0, np.int32)
         state.counts[: state.taken()] = state.steps
     return state.counts[places]
-
-
-def _check_shapes(state: State, g: Any, new: list[Any]) -> None:
-    """A formula of one's own may give too little: said before anything is written."""
-    name = state.rule.formula.__name__
-    wanted = 1 + len(state.slots)
-    row = state.flat.shape[1:]
-    shapes = [(len(g), *row)]
-    shapes += [(len(g), *state._row(slot)) for slot in state.names]
-    got = [tuple(getattr(a, "shape", ())) for a in new]
-    if got != shapes:
-        raise ShapeError(explain(name, f"{wanted} results, {shapes}", f"{got}"))
 
 
 def refuse_nonfinite(update: Update) -> None:
