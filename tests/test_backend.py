@@ -367,7 +367,7 @@ def rested(name, dtype, average, steps=20):
     rule, hyper = RESTING[name]
     log = History(rule.rest(rule, dtype, average), 0)
     for step in range(1, steps + 1):
-        own = {"step": step} if "step" in rule.names else {}
+        own = {"step": step} if "step" in rule.settings else {}
         log.push(*log.rest.one({**hyper, **own}, 0.9))
     return log.rest, log
 

@@ -295,3 +295,14 @@ def test_rows_are_shortened_where_squares_leave_the_dtype(dtype, bound, length, 
     grads[W] = ts.IndexedSlices([0], np.full((1, 64), np.inf, dtype), W.shape)
     with pytest.raises(ArgumentError, match="finite norm"):
         optim.clip_grad_rows(grads, bound)
+
+
+@pytest.mark.parametrize("bound", [0.02, 0.01])
+@pytest.mark.parametrize("clip", [optim.clip_grad_norm, optim.clip_grad_rows], ids=["norm", "rows"])
+def test_a_float16_gradient_is_as_long_as_the_bound_says(clip, bound):
+    W = ts.parameter(np.zeros((2, 4), np.float16))
+    grads = ts.GradStore()
+    grads[W] = ts.IndexedSlices([1], np.full((1, 4), 3e4, np.float16), (2, 4))
+    values = clip(grads, bound)[W].values
+    assert values.dtype == np.float16
+    np.testing.assert_allclose(values.astype(float), bound / 2, rtol=2e-3)

@@ -101,7 +101,7 @@ def test_adam_is_not_still():
 def test_only_parameters_with_a_gradient_are_visited():
     visited = []
 
-    @optim.rule(slots=("count",), still=True)
+    @optim.rule(slots=("count",))
     def counting(p, g, count, *, lr):
         visited.append(p.shape)
         return p - lr * g, count + 1

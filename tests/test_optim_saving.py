@@ -176,7 +176,9 @@ def test_squares_are_never_negative(rule):
     }
     p, *slots = np.ones(50), *(np.zeros(50) for _ in rule.slots)
     for step in range(1, 6):
-        hyper = dict.fromkeys(rule.names, 0.5) | ({"step": step} if "step" in rule.names else {})
+        hyper = dict.fromkeys(rule.settings, 0.5) | (
+            {"step": step} if "step" in rule.settings else {}
+        )
         p, *slots = rule.formula(p, rng.normal(size=50), *slots, **hyper)
         for name, slot in zip(rule.slots, slots, strict=True):
             assert name not in rule.squares or (slot >= 0).all()

@@ -104,7 +104,7 @@ RANGE_CASES = [
 
 
 def given(key, value):
-    """A constructor's arguments that set `key`; those without a default get one."""
+    """A constructor's arguments that set `key`."""
     if key in ("beta1", "beta2"):
         return {"betas": (value, 0.9) if key == "beta1" else (0.9, value)}
     return {key: value}

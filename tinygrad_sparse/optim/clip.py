@@ -66,10 +66,16 @@ def clip_grad_norm(grads: GradStore, max_norm: float, ord: float = 2) -> GradSto
         return grads
     values = [touched(g)[1] for _, g in grads.items()]
     if not any(type(v) is Tensor for v in values):
-        return grads * (max_norm / norm)
+        return grads.map(lambda g: _scaled(g, max_norm / norm))
     lengths = [ops.vector_norm(v.astype(np.float64), ord=ord) for v in values]
     factor = max_norm / ops.vector_norm(ops.stack(lengths), ord=ord)
-    return grads.map(lambda g: g * factor.astype(g.dtype))
+    return grads.map(lambda g: _scaled(g, factor.astype(np.promote_types(g.dtype, np.float32))))
+
+
+def _scaled(g: Any, factor: Any) -> Any:
+    """g · factor in its own dtype; a factor rounded to float16 would miss the bound."""
+    wide = np.promote_types(g.dtype, np.float32)
+    return g * factor if g.dtype == wide else (g.astype(wide) * factor).astype(g.dtype)
 
 
 def clip_grad_value(grads: GradStore, max_value: float) -> GradStore:
@@ -137,4 +143,4 @@ def _shortened(rows: Gradient, max_norm: float) -> Gradient:
     wide = rows.astype(np.promote_types(rows.dtype, np.float32))  # a norm may be larger
     lengths = ops.vector_norm(wide, axes, True) if axes else ops.absolute(wide)
     _check_finite("clip_grad_rows", float(unwrap(lengths).max()))
-    return rows * (max_norm / ops.maximum(lengths, max_norm)).astype(rows.dtype)
+    return (wide * (max_norm / ops.maximum(lengths, max_norm))).astype(rows.dtype)

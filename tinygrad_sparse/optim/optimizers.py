@@ -1,7 +1,9 @@
 """The optimizers by name: their settings, and which formula those ask for. Floor 5.
 
-All of them take `sparse`, `maximize` and `master`, and groups with settings of their own: see
-`Optimizer`. A setting may be a schedule.
+All of them take `sparse`, `maximize`, `master`, `count` and `average`, and groups with settings of
+their own: see `Optimizer`. A setting may be a schedule. Each raises ArgumentError for a setting
+that it has not or a value out of range, DtypeError for one that is no number, TapeError for what is
+no parameter, and SparsityError for meanings that do not go together.
 """
 
 from __future__ import annotations
@@ -18,8 +20,9 @@ from .settings import ABOVE_0, RANGES
 class SGD(Optimizer):
     """Stochastic gradient descent: ``p -= lr · g`` (Robbins & Monro, 1951).
 
-    With `momentum` (Polyak, 1964), `nesterov` and `weight_decay` λ, which adds λp to g. Those move
-    rows that no gradient touched; under the exact meaning these catch up when they are read.
+    With `momentum` μ (Polyak, 1964) b = μb + (1-δ)g, p -= lr · b; `dampening` is δ, which the first
+    step goes without. `nesterov` takes g + μb for b, `weight_decay` λ adds λp to g. These move rows
+    that no gradient touched; under the exact meaning such rows catch up when they are read.
 
     >>> import numpy as np, tinygrad_sparse as ts
     >>> W = ts.parameter(np.ones((4, 1)))
@@ -182,6 +185,9 @@ class FTRL(Optimizer):
 
 class Adam(Optimizer):
     """Adam (Kingma & Ba, 2015); with `amsgrad`, its largest v (Reddi, Kale & Kumar, 2018).
+
+    m = β₁m + (1-β₁)g;  v = β₂v + (1-β₂)g²;  p -= lr · m̂ / (√v̂ + eps), m̂ = m / (1-β₁ᵗ) at step t and
+    v̂ = v / (1-β₂ᵗ). `betas` is (β₁, β₂).
 
     A zero gradient still moves a row under Adam. ``sparse="exact"``, the default, means what a
     dense run means: rows that were not touched catch up when they are read. ``sparse="lazy"`` moves

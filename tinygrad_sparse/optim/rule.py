@@ -24,7 +24,7 @@ class Rule(NamedTuple):
     rest: Callable[..., Any] | None  # the closed form of many steps with a zero gradient
     per_row: tuple[str, ...]  # slots with one value a row; the formula then sees whole rows
     start: Mapping[str, str]  # slots that start at a setting's value, not at zero
-    names: tuple[str, ...]  # the formula's settings
+    settings: tuple[str, ...]  # their names, as the formula asks for them
     prepare: Prepare | None
     squares: tuple[str, ...] = ()  # slots that are never negative
     defaults: Mapping[str, Any] = {}  # of the formula's settings
@@ -41,9 +41,9 @@ class Rule(NamedTuple):
             more, memory = self.prepare(memory, **known)
             known.update(more)
         try:
-            return {name: plain(known[name]) for name in self.names}, memory
+            return {name: plain(known[name]) for name in self.settings}, memory
         except KeyError:
-            missing = [name for name in self.names if name not in known]
+            missing = [name for name in self.settings if name not in known]
             name = f"rule {self.formula.__name__}"
             wanted = f"the settings {missing}"
             hint = None

@@ -97,7 +97,7 @@ def checked_groups(name: str, state: Any, own_groups: list[Settings], count: int
         wanted = f"{len(own_groups)} groups and {count} parameters"
         raise CheckpointError(explain(name, wanted, got))
     calls = state["calls"]
-    if not _counts(calls):
+    if not _is_count(calls):
         raise CheckpointError(explain(name, "a number of calls", repr(calls)))
     groups = []
     for settings, saved in zip(own_groups, state["groups"], strict=True):
@@ -138,7 +138,7 @@ def _loaded_schedules(settings: Settings, saved: dict[str, Any]) -> dict[str, St
     return loaded
 
 
-def _counts(x: Any) -> bool:
+def _is_count(x: Any) -> bool:
     """Whether it is a number of steps."""
     return isinstance(x, Integral) and not isinstance(x, bool) and 0 <= int(x) <= MOST
 
@@ -148,7 +148,7 @@ def loaded_state(
 ) -> State | None:
     """A State of what was saved for one parameter; None where it was never stepped."""
     steps = one["steps"]
-    if not _counts(steps):
+    if not _is_count(steps):
         raise CheckpointError(explain(name, f"a step count of {p.name}", repr(steps)))
     _check_memory(name, p, rule if steps else None, settings, one)
     if not steps:
@@ -168,7 +168,7 @@ def loaded_state(
     lead = one["leads"]
     least = min(1, p.ndim)
     most = least if rule.per_row else p.ndim
-    if not _counts(lead) or not least <= lead <= most:
+    if not _is_count(lead) or not least <= lead <= most:
         raise CheckpointError(explain(name, f"rows of {p.name}'s first axes", repr(lead)))
     if counts is not None and settings["count"] != "row":
         raise CheckpointError(explain(name, f"no counts by row for {p.name}", "some"))

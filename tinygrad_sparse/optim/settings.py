@@ -147,7 +147,7 @@ def check_given(name: str, given: Mapping[str, Any], rule: Rule) -> None:
     check_count(name, rule, given["count"])
     asked = set(rule.start.values())
     # prepare may make others of those that it asks for
-    asked |= set(rule.names) if rule.prepare is None else _keywords(rule.prepare, required=True)
+    asked |= set(rule.settings) if rule.prepare is None else _keywords(rule.prepare, required=True)
     if missing := sorted(asked - set(given) - set(rule.defaults) - {"step"}):
         raise ArgumentError(explain(name, f"the settings {missing}", f"{sorted(given)}"))
 
@@ -172,7 +172,7 @@ def names_known(own: list[Any], rule: Rule, alone: bool) -> set[str] | None:
     Those of the rule, and those that the constructors `own` of its subclass name; `alone`: no
     function picks another rule.
     """
-    known = set(COMMON) | set(rule.names) | set(rule.start.values())
+    known = set(COMMON) | set(rule.settings) | set(rule.start.values())
     if not own and not alone:
         return None
     if rule.prepare is not None:
