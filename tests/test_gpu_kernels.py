@@ -15,11 +15,13 @@ import standin
 import test_gpu_ops
 import test_gpu_optim
 from cases import CASES
+from gpu_cases import on_gpu
 from test_gpu_optim import OPTIMIZERS, batches, counted, table, trained
 
 import tinygrad_sparse as ts
 from tinygrad_sparse import optim
 from tinygrad_sparse.backend import numpy as reference
+from tinygrad_sparse.testing.laws import ANY_ORDER
 
 if shutil.which("g++") is None:
     pytest.skip("g++ is not installed: no kernel can run on the CPU", allow_module_level=True)
@@ -130,6 +132,12 @@ def test_a_step_that_cannot_be_compiled_writes_nothing(monkeypatch):
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_values_and_gradients_are_those_of_numpy(case):
     test_gpu_ops.check_values_and_gradients(case, "float64")
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_sums_come_in_an_order_of_their_own(case):
+    for law in ANY_ORDER:
+        law(on_gpu(case))
 
 
 def test_a_model_trains_as_on_numpy():
