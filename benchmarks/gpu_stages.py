@@ -199,8 +199,8 @@ def once(step: str, ids: list[Any], values: Any, start: list[np.ndarray]) -> lis
     table, *slots = map(cp.asarray, start)
     made = cuda.run(plan_of(step, ids, values, table, slots), launch)
     if step == "coalesce":
-        rows, sums, count = made
-        return [a[: int(count[0])].get() for a in (rows, sums)]
+        runs, sums = made
+        return [a[: int(runs.count[0])].get() for a in (runs.unique, sums)]
     return [a.get() for a in (table, *slots)]
 
 

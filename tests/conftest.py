@@ -1,5 +1,6 @@
 """Makes `cases` importable, runs laws as tests, fails a test that leaves a Tape recording."""
 
+import shutil
 import sys
 import warnings
 from importlib.util import find_spec
@@ -40,6 +41,20 @@ def gpu():
     with standin.installed():
         standin.counts.clear()
         yield standin
+
+
+@pytest.fixture
+def launched(gpu, request):
+    """The same, with the package's kernels, built by g++: names of those that ran."""
+    if shutil.which("g++") is None:
+        pytest.skip("g++ is not installed: no kernel can run on the CPU")
+    import cuda_machines
+
+    machine, names = cuda_machines.Cpu(request.config.cache.mkdir("cuda_on_cpu")), []
+    run = machine.launch
+    machine.launch = lambda one: (names.append(one.kernel.entry), run(one))[1]
+    with gpu.kernels(machine):
+        yield names
 
 
 @pytest.fixture(autouse=True)

@@ -60,7 +60,6 @@ def every_text():
             slots = formula.__code__.co_argcount - 2
             per_row = (formula is centred,) * slots
             yield f"{name} {dtype}", of_formula(formula, hyper, dtype, per_row)
-        yield f"skip_gram {dtype}", texts.skip_gram_text(dtype, I4, 16, 26, 42)
         yield f"coalesce {dtype}", of_formula(plans._store, {}, dtype)
     for keys, ids in ((I4, I4), (I4, I8), (I8, I8)):
         yield f"sort {keys} {ids}", texts.sort_text(keys, ids)
@@ -79,7 +78,7 @@ TEXTS = dict(every_text())
 def test_a_text_compiles(name):
     """To machine code; to save time only to PTX what differs little from what is."""
     text = TEXTS[name]
-    by_hand = name.split()[0] in ("rows", "sort", "skip_gram", "coalesce")
+    by_hand = name.split()[0] in ("rows", "sort", "coalesce")
     largest = name in ("adam float64", "amsgrad float32", "centred float32", "functions float32")
     for number in (80, 90):
         arch = f"{'sm' if by_hand or (largest and number == 90) else 'compute'}_{number}"

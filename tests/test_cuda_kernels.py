@@ -1,4 +1,4 @@
-"""Lookups, sorting, sums of repeats, bags and skip-gram: the CUDA texts against the NumPy adapter.
+"""Lookups, sorting, sums of repeats, bags: the CUDA texts against the NumPy adapter.
 
 The texts run on the CPU: see cuda_machines.py. Each is run twice, with the first threads first and
 with the last ones first; results must have the same bits.
@@ -11,7 +11,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import tinygrad_sparse as ts
-from examples.word2vec import losses
 from tinygrad_sparse.backend import numpy as reference
 from tinygrad_sparse.backend.cuda import bytes_moved, plans
 from tinygrad_sparse.errors import ArgumentError
@@ -138,8 +137,8 @@ def test_coalesce(machine, problem, d, dtype):
     given_ids, given_values = machine.array(ids), machine.array(values)
 
     def make():
-        unique, sums, count = yield from plans.coalesce(machine.memory, given_ids, given_values, V)
-        return unique[: count[0]], sums[: count[0]]
+        runs, sums = yield from plans.coalesce(machine.memory, given_ids, given_values, V)
+        return runs.unique[: runs.count[0]], sums[: runs.count[0]]
 
     rows, sums = both_ways(machine, make)
     wanted_rows, wanted = reference.sum_duplicates(ids, values)
@@ -155,8 +154,8 @@ def test_a_frequent_row_is_summed_to_float32s_precision(machine):
     n = 40_000
     values = machine.array(np.full((n, 1), 0.1, np.float32))
     ids = machine.array(np.zeros(n, np.int32))
-    _, sums, count = machine.run(plans.coalesce(machine.memory, ids, values, 1))
-    assert count[0] == 1 and sums[0, 0] == pytest.approx(n / 10, rel=1e-6)
+    runs, sums = machine.run(plans.coalesce(machine.memory, ids, values, 1))
+    assert runs.count[0] == 1 and sums[0, 0] == pytest.approx(n / 10, rel=1e-6)
 
 
 def test_members_of_a_run_are_added_in_order(machine):
@@ -164,7 +163,7 @@ def test_members_of_a_run_are_added_in_order(machine):
     values = machine.array(np.array([[1e8], [1.0], [-1e8], [7.0]], np.float32))
     for ids, wanted in (([3, 3, 3, 0], 0.0), ([3, 0, 3, 0], 0.0)):
         given_ids = machine.array(np.array(ids))
-        _, sums, _ = machine.run(plans.coalesce(machine.memory, given_ids, values, 4))
+        _, sums = machine.run(plans.coalesce(machine.memory, given_ids, values, 4))
         assert sums[1, 0] == wanted
 
 
@@ -186,48 +185,6 @@ def test_embedding_bag(machine, problem, d, weighted):
         out = machine.empty(wanted.shape, "f4")
         machine.run(plans.embedding_bag(machine.memory, *given, out), order)
         np.testing.assert_allclose(out, wanted, 1e-5, 1e-4)
-
-
-# -- skip-gram -------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("dtype", ["f4", "f8"])
-@pytest.mark.parametrize(
-    ("S", "L", "w", "k", "d"), [(3, 16, 5, 16, 100), (2, 3, 1, 2, 32), (1, 1, 2, 1, 5)]
-)
-def test_the_skip_gram_step_is_the_examples(machine, S, L, w, k, d, dtype):
-    """Loss and gradients of examples/word2vec, by the tape, then SGD on both tables."""
-    rng = np.random.default_rng(0)
-    V, T = 50, L + 2 * w
-    ids, negatives = rng.integers(0, V, (S, T)), rng.integers(0, V, (S, k))
-    near = (rng.random((S, L, T)) < 0.4).astype(dtype)
-    near[0, 0] = 0.0  # a centre that sees none
-    sizes, centres, K = near.sum(-1), ids[:, w : w + L], 5.0
-    start = (rng.normal(size=(2, V, d)) * [[[1.0]], [[6.0]]]).astype(dtype)  # some scores are large
-    A, C = ts.parameter(start[0]), ts.parameter(start[1])
-    with ts.Tape(densify="raise") as tape:
-        task = losses.Task(A, centres, ids, near > 0, sizes)
-        loss = losses.shared_negatives(task, C, negatives, K)
-    grads = tape.backward(loss)
-    ts.optim.SGD([A, C], lr=0.1).step(grads)
-
-    words = np.concatenate([ids, negatives], axis=1)
-    given = [machine.array(x) for x in (centres, words, near, sizes.astype(dtype))]
-    sgd = ts.optim.rules.sgd.formula
-
-    def step():
-        tables = [machine.array(x) for x in start]
-        made = yield from plans.skip_gram(machine.memory, *tables, *given, K / k)
-        for table, rows, values in zip(tables, given[:2], made[:2], strict=True):
-            flat = rows.reshape(-1)
-            yield from plans.update(machine.memory, sgd, flat, values, table, [], {"lr": 0.1})
-        return made.losses, *tables
-
-    losses_, *tables = both_ways(machine, step)
-    tolerance = 2e-5 if dtype == "f4" else 1e-12
-    assert losses_.sum() == pytest.approx(loss.item(), rel=tolerance)
-    for got, p in zip(tables, (A, C), strict=True):
-        np.testing.assert_allclose(got, p.data, tolerance, tolerance * 20)
 
 
 # -- plans -----------------------------------------------------------------------------------------

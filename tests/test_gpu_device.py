@@ -6,10 +6,12 @@
 import numpy as np
 import pytest
 from cases import CASES
-from test_gpu_ops import check_second_order, check_values_and_gradients
+from gpu_cases import on_gpu
+from test_gpu_ops import check_values_and_gradients
 
 import tinygrad_sparse as ts
 from tinygrad_sparse import optim
+from tinygrad_sparse.testing import check_op
 
 
 @pytest.fixture(params=["standin", pytest.param("real", marks=pytest.mark.gpu)])
@@ -91,8 +93,8 @@ def test_values_and_gradients_on_a_gpu(case, dtype):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_second_order_on_a_gpu(case):
-    check_second_order(case)
+def test_every_law_on_a_gpu(case):
+    check_op(on_gpu(case))
 
 
 @pytest.mark.gpu

@@ -6,33 +6,25 @@ threads forward or backward, as chance will have it.
 """
 
 import math
-import shutil
 
-import cuda_machines
 import numpy as np
 import pytest
 import standin
+import test_cuda_formulas
 import test_gpu_ops
 import test_gpu_optim
 from cases import CASES
-from test_gpu_optim import OPTIMIZERS, batches, counted, table, trained
+from gpu_cases import on_gpu
+from test_gpu_optim import OPTIMIZERS, batches, counted, d, table, trained
 
 import tinygrad_sparse as ts
-from tinygrad_sparse import optim
+from tinygrad_sparse import backend, optim
 from tinygrad_sparse.backend import numpy as reference
+from tinygrad_sparse.optim.clip import RowCap
+from tinygrad_sparse.slices import IndexedSlices
+from tinygrad_sparse.testing.laws import ANY_ORDER
 
-if shutil.which("g++") is None:
-    pytest.skip("g++ is not installed: no kernel can run on the CPU", allow_module_level=True)
-
-
-@pytest.fixture(autouse=True)
-def launched(gpu, request):
-    """Names of the kernels that ran."""
-    machine, names = cuda_machines.Cpu(request.config.cache.mkdir("cuda_on_cpu")), []
-    run = machine.launch
-    machine.launch = lambda one: (names.append(one.kernel.entry), run(one))[1]
-    with standin.kernels(machine):
-        yield names
+pytestmark = pytest.mark.usefixtures("launched")
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -67,27 +59,65 @@ def test_what_a_step_costs(gpu, launched, name):
 
 
 OTHERS = {
-    "float16": lambda W: (W.astype("float16"), {}, {}),
-    "a number for each row": lambda W: (W, {"count": "row"}, {}),
-    "rows shortened": lambda W: (W, {}, {"clip_rows": 0.5}),
-    "an average": lambda W: (W, {"average": 0.9}, {}),
+    "float16": ("float16", {}, {}),
+    "float16, a copy in float32": ("float16", {"master": True}, {}),
+    "a number for each row": ("float32", {"count": "row"}, {}),
+    "rows shortened": ("float32", {}, {"clip_rows": 0.5}),
+    "an average": ("float32", {"average": 0.9}, {}),
 }
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_what_no_kernel_fits_is_computed_by_cupy(launched, name):
-    values, settings, more = OTHERS[name](table("float32"))
+def test_what_is_more_than_a_formula_is_computed_by_kernels_too(launched, name):
+    dtype, settings, more = OTHERS[name]
     results = []
     for device in ("cpu", "cuda"):
-        W = ts.parameter(values, device=device)
+        W = ts.parameter(table(dtype), device=device)
         opt = optim.Adam([W], lr=0.1, sparse="lazy", **settings)
         for ids in batches():
             with ts.Tape("raise") as tape:
                 loss = (W[ids] ** 2).sum()
             opt.step(tape.backward(loss), **more)
         results.append(W.numpy())
-    tolerance = 2e-2 if values.dtype == np.float16 else 1e-4
+    tolerance = 2e-2 if dtype == "float16" else 1e-4
     np.testing.assert_allclose(results[1], results[0], tolerance, tolerance)
+    assert {"sort_small", "update_runs", "update_rows"} <= set(launched)
+
+
+@pytest.mark.parametrize("n", [1, 40, 5000])
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_repeats_are_summed_with_one_wait(gpu, launched, dtype, n):
+    rng = np.random.default_rng(n)
+    ids, values = rng.integers(0, 300, n), rng.normal(size=(n, 2, 3)).astype(dtype)
+    wanted = IndexedSlices(ids, values, (300, 2, 3)).coalesce()
+    g = IndexedSlices(ids, gpu.cupy.asarray(values), (300, 2, 3))
+    gpu.counts.clear()
+    got = g.coalesce()
+    assert gpu.counts.syncs == 1 and launched[-1].startswith("update_")
+    np.testing.assert_array_equal(got.indices.get(), wanted.indices)
+    close = {"float16": 2e-3, "float32": 1e-5, "float64": 1e-12}[dtype]
+    np.testing.assert_allclose(got.values.get(), wanted.values, close, close)
+    assert got.dtype == dtype and got.is_coalesced and got.coalesce() is got
+
+
+@pytest.mark.parametrize("cap", [None, RowCap(0.5)], ids=["as they are", "shortened"])
+@pytest.mark.parametrize("formula", ["adam", "rowwise_adagrad"])
+def test_slots_may_have_their_rows_elsewhere(gpu, formula, cap):
+    rule = getattr(optim.rules, formula)
+    hyper = test_cuda_formulas.settings_of(rule.formula)
+    rows, places = np.array([7, 3, 7, 30]), np.array([1, 0, 1, 3])
+    alone = rule is optim.rules.rowwise_adagrad
+    slots = [np.full((4, 1) if alone else (4, d), 0.5) for _ in rule.slots]
+    given = [table(), *slots]
+    wanted, mine = [a.copy() for a in given], [gpu.cupy.asarray(a) for a in given]
+    for adapter, (p, *own), there in (
+        (reference, wanted, np.asarray),
+        (backend.adapter_for("cuda"), mine, gpu.cupy.asarray),
+    ):
+        g = there(table()[:4])
+        adapter.plan_update(rule.formula, there(rows), g, p, own, hyper, there(places), cap)()
+    for a, b in zip(mine, wanted, strict=True):
+        np.testing.assert_allclose(a.get(), b, rtol=1e-12)
 
 
 def test_a_formula_that_cannot_be_printed_is_computed_by_cupy(gpu, launched):
@@ -130,6 +160,12 @@ def test_a_step_that_cannot_be_compiled_writes_nothing(monkeypatch):
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_values_and_gradients_are_those_of_numpy(case):
     test_gpu_ops.check_values_and_gradients(case, "float64")
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_sums_come_in_an_order_of_their_own(case):
+    for law in ANY_ORDER:
+        law(on_gpu(case))
 
 
 def test_a_model_trains_as_on_numpy():

@@ -159,10 +159,12 @@ class IndexedSlices:
         """The same gradient with sorted, unique ids: repeats are summed by `sum_duplicates`."""
         if self._merged is None:
             indices, values = self.indices, self.values
-            self._sorted = self.is_coalesced
+            # to look at ids is to wait where they are not on the host, as to sum them is
+            self._sorted = self._sorted or (not adapter_of(indices).waits and self.is_coalesced)
             if self._sorted:
                 return self
-            rows, sums = read_only(*adapter_of(values).sum_duplicates(indices, values))
+            size = math.prod(self.shape[: self.lead])
+            rows, sums = read_only(*adapter_of(values).sum_duplicates(indices, values, size))
             merged = rows_of(rows, sums, self.shape, self.lead)
             merged._sorted = True
             if _unrecorded([values], sums):

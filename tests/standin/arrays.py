@@ -80,7 +80,9 @@ def _new(a: np.ndarray, source: ndarray | None = None) -> ndarray:
         raise ValueError(f"Unsupported dtype {a.dtype}")
     new = object.__new__(ndarray)
     new._a = a
-    shares = source is not None and np.may_share_memory(a, source._a)
+    shares = source is not None and (
+        np.may_share_memory(a, source._a) if a.size else a.base is not None
+    )
     new.base = (source if source.base is None else source.base) if shares else None
     return new
 

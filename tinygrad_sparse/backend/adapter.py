@@ -44,8 +44,13 @@ class Algebra(Protocol):
     def take_rows(self, table: Array, rows: Array, lead: int = 1) -> Array:
         """``table[rows]``; `rows` of any rank, ids into the first `lead` axes flattened."""
 
-    def sum_duplicates(self, rows: Array, values: Array) -> tuple[Array, Array]:
-        """Sorted unique rows and, for each, the sum of its values: all repeats are summed here."""
+    def sum_duplicates(
+        self, rows: Array, values: Array, size: int | None = None
+    ) -> tuple[Array, Array]:
+        """Sorted unique rows and, for each, the sum of its values: all repeats are summed here.
+
+        `size` is how many rows there are to be among, for who sorts by as many digits as that has.
+        """
 
     def scatter_rows(self, rows: Array, values: Array, size: int) -> Array:
         """A new array of `size` rows, zero but for the sum of `values` at `rows`."""

@@ -175,8 +175,13 @@ def put_rows(table: Array, rows: Any, values: Array) -> None:
     table[rows] = values
 
 
-def sum_duplicates(rows: Array, values: Array) -> tuple[Array, Array]:
+def sum_duplicates(rows: Array, values: Array, size: int | None = None) -> tuple[Array, Array]:
     """Waits once, for the number of different rows; what `plan_update` does waits for nothing."""
+    wide = values.astype(wide_dtype(values.dtype), copy=False)
+    found = None if size is None else launching.coalesce(rows, wide, size)
+    if found is not None:
+        n = found[2].item()
+        return found[0][:n], found[1][:n].astype(values.dtype, copy=False)
     order, rows, first, run = _runs(rows)
     starts = xp.flatnonzero(first)
     if len(starts) == len(rows):
@@ -245,7 +250,10 @@ def update_rows(
     wide = np.promote_types(table.dtype, np.float32)
     places = rows if places is None else places
     p, *state = _rows_at(table, rows), *(_rows_at(slot, places) for slot in slots)
-    new = formula(p.astype(wide, copy=False), g.astype(wide, copy=False), *state, **hyper)
+    p, g = p.astype(wide, copy=False), g.astype(wide, copy=False)
+    if (written := launching.update_copies(formula, g, [p, *state], hyper)) is not None:
+        return written
+    new = formula(p, g, *state, **hyper)
     lead = table.ndim - g.ndim + 1  # axes that address a row
     return checked(formula, new, g.shape[:1], [a.shape[lead:] for a in (table, *slots)])
 
@@ -268,10 +276,9 @@ def plan_update(
 
     So nobody has to know how many different rows there are, which would be to wait for the device.
     """
-    if places is None and cap is None:
-        write = launching.plan_update(formula, rows, values, table, slots, hyper)
-        if write is not None:
-            return write
+    args = formula, rows, values, table, slots, hyper, places, cap
+    if (write := launching.plan_update(*args)) is not None:
+        return write
     at = rows
     if rows is not ...:
         order, rows, _, run = _runs(rows)

@@ -91,6 +91,32 @@ def _sum(p: Any, g: Any) -> tuple[Any, ...]:
     return (p + g,)
 
 
+def coalesce(rows: Array, values: Array, size: int) -> tuple[Array, Array, Array] | None:
+    """Sorted unique rows of `size`, the sums of their values, and how many there are, one int32.
+
+    What comes after so many is not written.
+    """
+    if not _fits(_whole(values)) or not values.size or len(rows) >= MOST:
+        return None
+    values = _whole(values)
+    runs, sums = cuda.run(cuda.coalesce(memory, _whole(rows), _flat(values), size), launch)
+    return runs.unique, sums.reshape(values.shape), runs.count
+
+
+def update_copies(
+    formula: Formula, values: Array, row: list[Array], hyper: dict[str, Any]
+) -> list[Array] | None:
+    """Copies of a table's rows and of its slots', after the formula: `row` stays as it is."""
+    if not _fits(_whole(values), *row) or not values.size or values.shape != row[0].shape:
+        return None
+    copies = [a if a.base is None else a.copy() for a in row]  # what is no view was taken for us
+    write = _planned(formula, None, _whole(values), copies[0], copies[1:], hyper)
+    if write is None:
+        return None
+    write()
+    return copies
+
+
 def plan_update(
     formula: Formula,
     rows: Any,
@@ -98,18 +124,44 @@ def plan_update(
     table: Array,
     slots: list[Array],
     hyper: dict[str, Any],
+    places: Array | None = None,
+    cap: Callable[[Array], Array] | None = None,
 ) -> Callable[[], None] | None:
-    """Kernels that sum repeats and apply the formula; everything but their launch is done here."""
-    ids = None if rows is ... else rows
-    if not _fits(table, *slots) or values.dtype != table.dtype or not values.size:
-        return None
-    if len(values) >= MOST or not PLAIN.issuperset(map(type, hyper.values())):
+    """Kernels that sum repeats and apply the formula; everything but their launch is done here.
+
+    With a `cap` the sums are made here too, to be shortened: into zeros, for nobody knows how many
+    there are, and what is longer than its `max_norm` is told.
+    """
+    ids = None if rows is ... else _whole(rows)
+    values = _whole(values)
+    if not _fits(table, values, *slots) or not values.size or len(values) >= MOST:
         return None
     if values.shape != ((len(table) if ids is None else len(ids)), *table.shape[1:]):
         return None
-    given = None if ids is None else _whole(ids)
+    if cap is None:
+        return _planned(formula, ids, values, table, slots, hyper, places)
+    if ids is None:
+        return _planned(formula, None, _whole(cap(values)), table, slots, hyper)
+    sums = xp.zeros((len(values), math.prod(values.shape[1:])), values.dtype)
+    plan = cuda.coalesce(memory, ids, _flat(values), len(table), sums)
+    runs, _ = cuda.run(plan, launch)
+    values = _whole(cap(sums.reshape(values.shape)))
+    return _planned(formula, ids, values, table, slots, hyper, places, runs)
+
+
+def _planned(
+    formula: Formula, ids: Array | None, values: Array, table: Array, slots: list[Array],
+    hyper: dict[str, Any], places: Array | None = None, runs: cuda.Runs | None = None,
+) -> Callable[[], None] | None:  # fmt: skip
+    """The launches of an update, compiled; None for a formula that cannot be printed."""
+    if not all(type(x) in PLAIN or _is_column(x, len(values)) for x in hyper.values()):
+        return None
+    settings = {k: x if type(x) in PLAIN else _whole(x) for k, x in hyper.items()}
+    where = None if places is None else _whole(places)
     try:
-        plan = cuda.update(memory, formula, given, _whole(values), table, slots, hyper)
+        plan = cuda.update(
+            memory, formula, ids, values, table, slots, settings, where, ids is not None, None, runs
+        )
         launches = list(plan)
     except cuda.FormulaError:
         return None
@@ -121,3 +173,8 @@ def plan_update(
             launch(one)
 
     return write
+
+
+def _is_column(x: Any, rows: int) -> bool:
+    """Whether a setting is an array with one number for each row."""
+    return type(x) is xp.ndarray and x.shape[:1] == (rows,) == (x.size,)

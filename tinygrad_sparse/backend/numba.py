@@ -88,7 +88,9 @@ def take_rows(table: np.ndarray, rows: np.ndarray, lead: int = 1) -> np.ndarray:
     return out.reshape(rows.shape + row)
 
 
-def sum_duplicates(rows: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def sum_duplicates(
+    rows: np.ndarray, values: np.ndarray, size: int | None = None
+) -> tuple[np.ndarray, np.ndarray]:
     """Members are added in the order of appearance, whatever the number of threads."""
     wide = np.dtype(np.float32) if values.dtype == np.float16 else values.dtype
     runs = _runs(rows) if _large(rows, values) and wide in FLOATS else None

@@ -142,7 +142,9 @@ def put_rows(table: np.ndarray, rows: Any, values: np.ndarray) -> None:
     )
 
 
-def sum_duplicates(rows: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def sum_duplicates(
+    rows: np.ndarray, values: np.ndarray, size: int | None = None
+) -> tuple[np.ndarray, np.ndarray]:
     """A stable sort, then sums in the order of appearance: the same input gives the same bits.
 
     float16 is summed in float32: finite parts may not overflow on the way.

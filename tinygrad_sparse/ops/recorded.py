@@ -48,7 +48,9 @@ def take_rows(table: Any, rows: np.ndarray, lead: int = 1) -> Any:
     return _take_at(table, rows, lead)
 
 
-def sum_duplicates(rows: np.ndarray, values: Any) -> tuple[np.ndarray, Any]:
+def sum_duplicates(
+    rows: np.ndarray, values: Any, size: int | None = None
+) -> tuple[np.ndarray, Any]:
     unique, inverse = xp_of(rows).unique(rows, return_inverse=True)
     return unique, _scatter_rows(values, inverse.reshape(-1), size=len(unique))
 

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from .places import placed
+
 Draw = Callable[[np.random.Generator], np.ndarray]
 
 
@@ -40,7 +42,8 @@ class Case:
 
     `rows` says what a row-sparse cotangent of the output becomes: "sparse", if no argument that has
     a row for each row of the output may turn dense; "dense", if rows mix. `commutes` lists the
-    arguments whose rows give the same rows of the result, for the law f(x)[r] == f(x[r]).
+    arguments whose rows give the same rows of the result, for the law f(x)[r] == f(x[r]). `device`
+    is where the laws compute: floats are drawn there, ids stay on the host, as a user has them.
     """
 
     function: Callable[..., Any]
@@ -50,6 +53,7 @@ class Case:
     commutes: Sequence[int] = ()
     order: int = 2
     static: dict[str, Any] = field(default_factory=dict)
+    device: str = "cpu"
 
     def __str__(self) -> str:
         label = getattr(self.function, "__name__", type(self.function).__name__)
@@ -57,11 +61,11 @@ class Case:
             return self.name or label
         return f"{label}: {self.name}" if self.name else label
 
-    def draw(self, seed: int = 0, dtype: Any = np.float64) -> list[np.ndarray]:
+    def draw(self, seed: int = 0, dtype: Any = np.float64) -> list[Any]:
         """The arguments: floats in `dtype`, integers as they are."""
         rng = np.random.default_rng(seed)
         drawn = [np.asarray(draw(rng)) for draw in self.args]
-        return [a.astype(dtype) if a.dtype.kind == "f" else a for a in drawn]
+        return [placed(a.astype(dtype), self.device) if a.dtype.kind == "f" else a for a in drawn]
 
     def __call__(self, *args: Any) -> Any:
         return self.function(*args, **self.static)

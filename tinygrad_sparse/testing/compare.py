@@ -31,6 +31,7 @@ from .differences import (
     jitter,
     one_sided,
 )
+from .places import home
 
 FULL = 48  # up to this size every element of an argument, or of the result, is looked at
 SAMPLE = 8  # of what is larger: as many rows, besides a random direction
@@ -55,9 +56,10 @@ class Problem:
     """A function at one point, and the cotangents that are claimed for it there.
 
     `value` takes all arguments, the `wanted` ones in float64 (or complex, for a complex step).
-    ``pull(seed)`` gives cotangents by argument number; one that is missing is zero. `held` are
-    arrays that nothing may write to. ``reads_nan(arrays)`` says whether a NaN among the arguments
-    reaches anything that the function computes.
+    ``vjp(seed)`` gives cotangents by argument number; one that is missing is zero. It computes
+    where ``put`` brings a seed to. All arrays here are on the host but `held`: those that nothing
+    may write to. ``reads_nan(arrays)`` says whether a NaN among the arguments reaches anything that
+    the function computes.
     """
 
     name: str
@@ -65,10 +67,15 @@ class Problem:
     wanted: tuple[int, ...]
     out: np.ndarray
     value: Value
-    pull: Callable[[np.ndarray], dict[int, Gradient]]
+    vjp: Callable[[Any], dict[int, Gradient]]
     reads_nan: Callable[[Arrays], bool]
-    held: Sequence[np.ndarray] = ()
+    held: Sequence[Any] = ()
     order: int = 1
+    put: Callable[[np.ndarray], Any] = np.asarray
+
+    def pull(self, seed: np.ndarray) -> dict[int, Gradient]:
+        """The cotangents of a seed, on the host."""
+        return {i: home(g) for i, g in self.vjp(self.put(seed)).items()}
 
     @cached_property
     def wide(self) -> Arrays:

@@ -7,30 +7,33 @@ into it, a 0 · inf under a zero upstream, an atomic sum that differs from run t
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
+from tinygrad_sparse.backend import xp_of
 from tinygrad_sparse.errors import explain
 from tinygrad_sparse.slices import Gradient, densify, is_sparse
 
 from .compare import Options, Problem, rounding
 from .diagnosis import GradientError
+from .places import dense, home
 
 
 def check_unwritten(problem: Problem, options: Options) -> None:
     """A rule writes to nothing it was given. Checked first, for it misleads whatever follows."""
-    before = [a.copy() for a in problem.held]
+    before = [np.array(home(a)) for a in problem.held]
     seed = _weights(problem, options)
-    upstream = seed.copy()
-    first = problem.pull(upstream)
-    if not np.array_equal(seed, upstream):
+    upstream = problem.put(seed.copy())
+    first = problem.vjp(upstream)
+    if not np.array_equal(seed, home(upstream)):
         raise _written_to(problem, "its upstream")
-    kept = {i: np.array(densify(g)) for i, g in first.items()}
-    problem.pull(-seed)
+    kept = {i: np.array(dense(g)) for i, g in first.items()}
+    problem.vjp(problem.put(-seed))
     if not all(_same(first[i], g) for i, g in kept.items()):
         raise _written_to(problem, "the cotangent that it gave before")
     for a, b in zip(problem.held, before, strict=True):
-        if not np.array_equal(a, b, equal_nan=True):
+        if not np.array_equal(home(a), b, equal_nan=True):
             raise _written_to(problem, "its arguments or its result")
 
 
@@ -97,16 +100,16 @@ def check_zero(problem: Problem) -> None:
 
 def check_strides(problem: Problem, options: Options) -> None:
     """The upstream may be read-only and have any strides: the cotangents are the same."""
-    for layout, seed in _layouts(_weights(problem, options)):
-        wanted = problem.pull(seed.copy())
+    for layout, seed in _layouts(problem.put(_weights(problem, options))):
+        wanted = problem.vjp(seed.copy())
         try:
-            got = problem.pull(seed)
+            got = problem.vjp(seed)
         except ValueError as error:
             if "read-only" not in str(error):
                 raise
             raise _written_to(problem, f"its {layout} upstream") from error
         for i in wanted:
-            a, b = np.asarray(densify(got[i])), np.asarray(densify(wanted[i]))
+            a, b = np.asarray(dense(got[i])), np.asarray(dense(wanted[i]))
             slack = rounding(b.dtype) * np.abs(b).max(initial=0.0)
             if not (np.abs(a.astype(np.float64) - b) <= slack).all():
                 raise GradientError(
@@ -132,15 +135,16 @@ def _written_to(problem: Problem, what: str) -> GradientError:
     )
 
 
-def _layouts(seed: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
+def _layouts(seed: Any) -> Iterator[tuple[str, Any]]:
     """The same numbers in memory of other shapes, and one number in no memory at all."""
-    yield "read-only stride-0", np.broadcast_to(np.asarray(0.5, seed.dtype), seed.shape)
+    xp = xp_of(seed)
+    yield "read-only stride-0", xp.broadcast_to(xp.asarray(0.5, seed.dtype), seed.shape)
     if not seed.ndim:
         return
-    yield "Fortran-ordered", np.asfortranarray(seed)
+    yield "Fortran-ordered", xp.array(seed, order="F")
     backwards = (slice(None, None, -1),) * seed.ndim
     yield "backward-strided", seed[backwards].copy()[backwards]
-    wide = np.zeros((*seed.shape, 2), seed.dtype)
+    wide = xp.zeros((*seed.shape, 2), seed.dtype)
     wide[..., 0] = seed
     yield "gapped", wide[..., 0]
 
@@ -153,4 +157,4 @@ def _weights(problem: Problem, options: Options) -> np.ndarray:
 def _same(a: Gradient | None, b: Gradient | None) -> bool:
     if a is None or b is None:
         return a is b
-    return np.array_equal(np.asarray(densify(a)), np.asarray(densify(b)), equal_nan=True)
+    return np.array_equal(np.asarray(dense(a)), np.asarray(dense(b)), equal_nan=True)

@@ -7,6 +7,7 @@ with a derivative written by hand, and needs nothing else of this package.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ from .compare import Options, Problem, check_form, compare, own, rounding
 from .conduct import check_repeatable, check_sparse, check_strides, check_unwritten, check_zero
 from .diagnosis import GradientError
 from .differences import Arrays
+from .places import dense, home, put
 from .watch import dense_twin
 
 METHODS = ("central", "complex")
@@ -152,8 +154,12 @@ def _options(
 def traced(
     f: Callable[..., Any], arrays: Arrays, wanted: tuple[int, ...], name: str = "", order: int = 1
 ) -> Problem:
-    """The problem of checking f's own gradients: the pull-back is a Tape's."""
+    """The problem of checking f's own gradients: the pull-back is a Tape's.
+
+    It computes where the `wanted` arrays are.
+    """
     name = name or name_of(f)
+    there = partial(put, like=arrays[wanted[0]] if wanted else np.empty(0))
     tape = Tape("allow", persistent=True)
     leaves = {i: parameter(arrays[i]) for i in wanted}
     with tape:
@@ -161,14 +167,15 @@ def traced(
         if out._node < 0:  # f is the identity
             out = identity(out)
     held = [*arrays, *(leaf._data for leaf in leaves.values())]
-    held += [entry[1] for entry in tape._entries[1:] if entry[1].flags.writeable]
+    held += [entry[1] for entry in tape._entries[1:] if _can_be_written(entry[1])]
 
     def value(moved: Arrays) -> np.ndarray:
         if any(a.dtype.kind == "c" for a in moved):
             return np.asarray(_joined(f(*moved), name))
-        return np.asarray(unwrap(_joined(f(*_constants(moved, wanted)), name, tracked=False)))
+        moved = [there(a) if i in wanted else a for i, a in enumerate(moved)]
+        return np.asarray(home(_joined(f(*_constants(moved, wanted)), name, tracked=False)))
 
-    def pull(seed: np.ndarray) -> dict[int, Gradient]:
+    def vjp(seed: Any) -> dict[int, Gradient]:
         if not out._node:
             return {}
         cotangents = run(tape, out._node, 0, seed, False, True)
@@ -178,12 +185,14 @@ def traced(
     def reads_nan(moved: Arrays) -> bool:
         with Tape("allow") as watch, np.errstate(all="ignore"):
             try:
-                f(*[parameter(a) if i in wanted else a for i, a in enumerate(moved)])
+                f(*[parameter(there(a)) if i in wanted else a for i, a in enumerate(moved)])
             except TinygradSparseError:
                 return True  # f looked at the value and refused it
         return any(np.isnan(entry[1]).any() for entry in watch._entries[1:])
 
-    return Problem(name, arrays, wanted, out._data, value, pull, reads_nan, held, order)
+    here = [home(a) for a in arrays]
+    value_here = home(out)
+    return Problem(name, here, wanted, value_here, value, vjp, reads_nan, held, order, there)
 
 
 def compare_higher(
@@ -199,15 +208,16 @@ def compare_higher(
 def _slope(
     f: Callable[..., Any], arrays: Arrays, wanted: tuple[int, ...], seed: int, name: str
 ) -> Callable[..., Any]:
-    rng = np.random.default_rng(seed)
-    vs = [rng.normal(size=arrays[i].shape) for i in wanted]
-    w = rng.normal(size=_joined(f(*_constants(arrays, wanted)), name, tracked=False).shape)
+    rng, like = np.random.default_rng(seed), arrays[wanted[0]]
+    vs = [put(rng.normal(size=arrays[i].shape), like) for i in wanted]
+    shape = _joined(f(*_constants(arrays, wanted)), name, tracked=False).shape
+    w = put(rng.normal(size=shape), like)
 
     def weighed(*xs: Any) -> Any:
         return ops.sum(_joined(f(*xs), name) * w)
 
     def slope(*xs: Any) -> Any:
-        total: Any = tensor(0.0)
+        total: Any = tensor(put(np.zeros(()), like))
         for g, v in zip(grad(weighed, wanted)(*xs), vs, strict=True):
             total = total + ops.sum(densify(g) * v)
         return total
@@ -219,11 +229,11 @@ def check_twice(f: Callable[..., Any], problem: Problem, options: Options) -> No
     """Using f twice, with upstreams v and w, gives the gradients of both, added."""
     rng, out = np.random.default_rng(options.seed), problem.out
     v, w = (rng.normal(size=out.shape).astype(out.dtype) for _ in range(2))
-    leaves = {i: parameter(problem.arrays[i]) for i in problem.wanted}
+    leaves = {i: parameter(problem.put(problem.arrays[i])) for i in problem.wanted}
     with Tape("allow"):
         xs = [leaves.get(i, a) for i, a in enumerate(problem.arrays)]
         first, second = (_joined(f(*xs), problem.name) for _ in range(2))
-        total = ops.sum(first * v) + ops.sum(second * w)
+        total = ops.sum(first * problem.put(v)) + ops.sum(second * problem.put(w))
     if not total.requires_grad:
         return
     grads = total.backward()
@@ -248,7 +258,12 @@ def check_twice(f: Callable[..., Any], problem: Problem, options: Options) -> No
 
 
 def _wide(g: Gradient | None, leaf: Tensor) -> np.ndarray:
-    return np.zeros(leaf.shape) if g is None else densify(g).astype(np.float64)
+    return np.zeros(leaf.shape) if g is None else dense(g).astype(np.float64)
+
+
+def _can_be_written(x: Any) -> bool:
+    """On a device every array can."""
+    return type(x) is not np.ndarray or x.flags.writeable
 
 
 def _constants(arrays: Arrays, wanted: tuple[int, ...]) -> list[Any]:

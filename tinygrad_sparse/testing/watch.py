@@ -13,9 +13,8 @@ from contextlib import contextmanager
 from functools import partial, wraps
 from typing import Any
 
-import numpy as np
-
 from tinygrad_sparse import ops
+from tinygrad_sparse.backend import xp_of
 from tinygrad_sparse.errors import SparsityError, TapeError, explain
 from tinygrad_sparse.slices import Gradient, is_sparse
 from tinygrad_sparse.tape import Densified, Tape, state
@@ -167,7 +166,8 @@ def _densified(vjp: Vjp, *args: Any, **static: Any) -> Gradient:
     if not is_sparse(g):
         return g
     rows, n = math.prod(g.shape[: g.lead]), len(g.indices)
-    one_hot = np.zeros((rows, n), g.dtype)
-    one_hot[g.indices, np.arange(n)] = 1.0
+    xp = xp_of(g.values)
+    one_hot = xp.zeros((rows, n), g.dtype)
+    one_hot[g.indices, xp.arange(n)] = 1.0
     flat = ops.matmul(one_hot, ops.reshape(g.values, (n, math.prod(g.shape[g.lead :]))))
     return ops.reshape(flat, g.shape)

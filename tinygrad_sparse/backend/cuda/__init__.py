@@ -10,14 +10,12 @@ from .formula import generate as generate
 from .plans import Launch as Launch
 from .plans import Memory as Memory
 from .plans import Runs as Runs
-from .plans import SkipGram as SkipGram
 from .plans import check_ids as check_ids
 from .plans import coalesce as coalesce
 from .plans import embedding_bag as embedding_bag
 from .plans import group as group
 from .plans import numbers_of as numbers_of
 from .plans import run as run
-from .plans import skip_gram as skip_gram
 from .plans import sort as sort
 from .plans import take_rows as take_rows
 from .plans import update as update

@@ -21,14 +21,11 @@ def bytes_moved(
     itemsize: int = 4,
     ids: int = 8,
     V: int = 2**24,
-    length: int = 16,
-    words: int = 42,
 ) -> int:
     """Bytes for n rows or ids, k of them distinct, rows of d numbers.
 
     `reads` and `writes`: how many of the table and its slots an update reads and writes, 1 and 1
-    for SGD, 3 and 3 for Adam; `ids`: bytes of an id as it comes. A step of skip-gram has n spans
-    of `length` centres and `words` words, of which k are distinct rows of the two tables.
+    for SGD, 3 and 3 for Adam; `ids`: bytes of an id as it comes.
 
     >>> bytes_moved("update unique", 262144, 262144, 128, 3, 3) // 10**6  # Adam
     941
@@ -43,7 +40,6 @@ def bytes_moved(
         "coalesce": sort + n * (key + 4 + row) + k * (8 + row),
         "update unique": n * (ids + row) + n * (reads + writes) * row,
         "update": sort + n * (key + 4 + row) + k * (reads + writes) * row,
-        "skip gram": n * (length + words) * (row + ids) + k * row + n * length * words * itemsize,
     }
     if step not in floors:
         raise ArgumentError(explain("bytes_moved", f"one of {sorted(floors)}", repr(step)))

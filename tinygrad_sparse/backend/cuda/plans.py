@@ -195,17 +195,16 @@ def _large(memory: Memory, ids: Array, V: int) -> Plan[tuple[Array, Array]]:
     return keys, order
 
 
-def coalesce(memory: Memory, ids: Array, values: Array, V: int) -> Plan[tuple[Array, Array, Array]]:
-    """Sorted unique ids (n,), the sums of their values (n, d), and how many there are, (1,).
-
-    Rows from there on are not written.
-    """
+def coalesce(
+    memory: Memory, ids: Array, values: Array, V: int, sums: Array | None = None
+) -> Plan[tuple[Runs, Array]]:
+    """`group`, and the sum of each run's values: (n, d), of which `count` are written."""
     _check("coalesce", _float(values), values)
-    sums = memory.empty(values.shape, values.dtype)
+    sums = memory.empty(values.shape, values.dtype) if sums is None else sums
     runs = yield from group(memory, ids, V)
     formula, _ = generate(_store, {}, values.dtype)
     yield from _update_sorted(memory, formula, runs.run, runs.order, values, (sums,), NULL, [])
-    return runs.unique, sums, runs.count
+    return runs, sums
 
 
 def _store(p: Any, g: Any) -> tuple[Any, ...]:
@@ -226,14 +225,16 @@ def update(
     places: Array | None = None,
     repeats: bool = True,
     numbers: Array | None = None,
+    runs: Runs | None = None,
 ) -> Plan[None]:
     """An optimizer's formula on rows of `table` and of its `slots`, in place.
 
     `ids` may repeat, the sum of a row's values is its gradient; ``repeats=False`` says that they do
-    not, and no ids are all rows. `places` (int64), one for each id, is where the slots have the
-    rows, if elsewhere. A number in `hyper` may be an array with one for each row: without repeats
-    only. `numbers`, float64 on the device, is where the kernels read the formula's numbers, for a
-    captured graph: fill it with what `numbers_of` answers. Raises FormulaError.
+    not, and no ids are all rows. `runs`: of these ids, and `values` are their sums, as `coalesce`
+    gives both. `places` (int64), one for each id, is where the slots have the rows, if elsewhere. A
+    number in `hyper` may be an array with one for each row: without repeats only. `numbers`,
+    float64 on the device, is where the kernels read the formula's numbers, for a captured graph:
+    fill it with what `numbers_of` answers. Raises FormulaError.
     """
     _check("update", _float(table), table, values, *slots)
     if ids is not None:
@@ -254,11 +255,10 @@ def update(
     if ids is None or not repeats:
         rows = NULL if ids is None else ids
         yield from _update_unique(memory, made, rows, values, arrays, where, settings)
-    elif made.whole_rows:
-        sums = memory.empty(values.shape, values.dtype)
-        runs = yield from group(memory, ids, V)
-        store, _ = generate(_store, {}, values.dtype)
-        yield from _update_sorted(memory, store, runs.run, runs.order, values, (sums,), NULL, [])
+    elif made.whole_rows or runs is not None:
+        sums = values
+        if runs is None:
+            runs, sums = yield from coalesce(memory, ids, values, V)
         yield from _update_unique(memory, made, runs.unique, sums, arrays, where, settings, runs)
     else:
         keys, order = yield from sort(memory, ids, V)
@@ -317,40 +317,6 @@ def _update_sorted(
     if tiles > 1:
         args = *arrays, keys, order, places, pieces, *sizes, *settings
         yield Launch(Kernel("update_ends", text), grid, block, args)
-
-
-# -- skip-gram -------------------------------------------------------------------------------------
-
-
-class SkipGram(NamedTuple):
-    """The gradient rows of both tables for a batch of spans, and each span's loss."""
-
-    centres: Array  # (S * L, d), of the rows that the centres' ids name
-    words: Array  # (S * M, d)
-    losses: Array  # (S,)
-
-
-def skip_gram(
-    memory: Memory, inputs: Array, outputs: Array, centres: Array, words: Array, near: Array,
-    sizes: Array, weight: float,
-) -> Plan[SkipGram]:  # fmt: skip
-    """Negative sampling over spans, one launch forward and backward.
-
-    Shapes: tables (V, d); centres (S, L); words (S, M), those that may be contexts first; near
-    (S, L, T), 1 where word j is a context of centre i; sizes (S, L), how many each has. A drawn
-    word weighs `weight` a context, K / k in examples/word2vec.
-    """
-    (S, L), M, d, dtype = centres.shape, words.shape[1], inputs.shape[1], _float(inputs)
-    _check("skip_gram", dtype, inputs, outputs, near, sizes)
-    _check("skip_gram", _id_dtype(centres), centres, words)
-    made = SkipGram(
-        memory.empty((S * L, d), dtype), memory.empty((S * M, d), dtype), memory.empty((S,), dtype)
-    )
-    if S:
-        text = texts.skip_gram_text(dtype, centres.dtype, L, near.shape[2], M)
-        args = inputs, outputs, centres, words, near, sizes, *made, np.int32(d), dtype.type(weight)
-        yield Launch(Kernel("skip_gram", text), (S, 1, 1), (128, 1, 1), args)
-    return made
 
 
 # -- sizes -----------------------------------------------------------------------------------------

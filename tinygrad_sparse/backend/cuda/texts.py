@@ -64,15 +64,6 @@ def update_text(formula: Generated, dtype: np.dtype, ids: np.dtype, vec: int) ->
     return _update_text("update", formula.text, dtype, ids, vec)
 
 
-@cache
-def skip_gram_text(dtype: np.dtype, ids: np.dtype, length: int, targets: int, words: int) -> str:
-    """Negative sampling for spans of so many centres, possible contexts, and words in all."""
-    sizes = f"#define LENGTH {length}\n#define TARGETS {targets}\n#define WORDS {words}\n"
-    if dtype == np.float32:
-        sizes += "#define SINGLE\n"
-    return _text("skip_gram", _types(dtype, 1, I=_INTS[ids]), sizes)
-
-
 def _types(dtype: np.dtype, vec: int, **names: str) -> str:
     names = {"T": FLOATS[dtype], **names}
     lines = [f"typedef {kind} {name};" for name, kind in names.items()]
