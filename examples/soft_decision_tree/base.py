@@ -9,6 +9,7 @@ from numbers import Real
 from typing import Any, NamedTuple, Self
 
 import numpy as np
+from scipy import sparse
 from sklearn.base import BaseEstimator
 from sklearn.model_selection import train_test_split
 from sklearn.utils import check_random_state
@@ -33,6 +34,7 @@ COUNTS = {
     "max_iter": (1, None),
     "n_iter_no_change": (1, None),
 }
+LIGHTEST = 1e-20  # mean weight of examples: counts and sums of squares have a floor of 1e-30
 TINY, BIG = np.finfo(float).tiny, np.finfo(float).max
 RANGES = {
     "learning_rate": (TINY, BIG, "a number > 0"),
@@ -137,8 +139,7 @@ class SoftDecisionTree(BaseEstimator):
         self, X: Any, y: Any, sample_weight: Any, again: bool, plan: Plan, hold_out: bool
     ) -> Self:
         before = dict(vars(self))
-        whole = again and not plan.stream  # all that can fail in a stream fails before it learns
-        kept = (self._model.arrays(), self._rng.get_state()) if whole else None
+        kept = (self._model.arrays(), self._rng.get_state()) if again else None
         try:
             self._check_settings(again)
             with np.errstate(over="ignore", invalid="ignore"):  # found by looking at the results
@@ -169,6 +170,13 @@ class SoftDecisionTree(BaseEstimator):
         targets, weights = self._known_targets(y, weights, again)
         if not weights.sum() <= float(np.finfo(X.dtype).max):
             raise ValueError(f"sample_weight: expected a sum that {X.dtype} holds, got more")
+        seen = weights[weights > 0]
+        if len(seen) and not seen.mean() >= LIGHTEST:
+            got = f"{seen.mean():.3g}"
+            raise ValueError(f"sample_weight: expected a mean of at least {LIGHTEST:g}, got {got}")
+        if sparse.issparse(X) and not X.data.all():
+            X = X.copy()  # zeros that are stored would be looked up, and then move as others do not
+            X.eliminate_zeros()
         data = Data(X, targets, weights)
         if not weights.all():
             data = data.take(np.flatnonzero(weights))
@@ -180,15 +188,18 @@ class SoftDecisionTree(BaseEstimator):
         size = Size.of(data)
         if not again:
             self._rng = check_random_state(self.random_state)
+            self._split = -1  # the seed of the part held out, once there is one
             self._built = Built.of(self.get_params())
             self._model = self._build(data.x.shape[1], size, self._rng, data.x.dtype)
             self.n_iter_, self.loss_curve_, self.validation_scores_ = 0, [], []
         score = None
         if hold_out:
+            if self._split < 0:
+                self._split = int(self._rng.randint(2**31 - 1))
             learned, held = train_test_split(
                 np.arange(len(data.targets)),
                 test_size=self.validation_fraction,
-                random_state=self._rng,
+                random_state=self._split,  # a warm start holds the same examples out
                 stratify=self._strata(data.targets),
             )
             part, data = data.take(held), data.take(learned)

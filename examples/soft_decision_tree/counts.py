@@ -128,8 +128,8 @@ class EpochCounts(ts.nn.Module):
         self.begin_epoch(1, stream=False)
 
     def begin_epoch(self, batches: int, stream: bool) -> None:
-        """What was counted becomes the start; of a stream, each part is an epoch."""
-        self.batches = batches
+        """What was counted becomes the start."""
+        self.batches = WINDOW if stream else batches
         self._set(self.data())
 
     def __getitem__(self, classes: np.ndarray) -> Any:

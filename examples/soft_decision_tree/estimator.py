@@ -6,8 +6,8 @@ from typing import Any, Self
 
 import numpy as np
 from sklearn.base import ClassifierMixin, RegressorMixin
-from sklearn.metrics import accuracy_score, r2_score
-from sklearn.utils import column_or_1d, compute_sample_weight
+from sklearn.metrics import accuracy_score
+from sklearn.utils import column_or_1d, compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 
 from .base import SoftDecisionTree
@@ -131,7 +131,9 @@ class SoftDecisionTreeClassifier(ClassifierMixin, SoftDecisionTree):
     ) -> tuple[np.ndarray, np.ndarray]:
         y = column_or_1d(y, warn=True)
         declared = getattr(self, "_declared", None)
-        if declared is None:  # a part of a stream may well have few examples of each class
+        if (
+            declared is None and not again
+        ):  # a part of a stream may well have few examples of each class
             check_classification_targets(y)
         if not again:
             self.classes_ = np.unique(y) if declared is None else declared
@@ -140,13 +142,29 @@ class SoftDecisionTreeClassifier(ClassifierMixin, SoftDecisionTree):
             got = np.unique(y[unknown])
             raise ValueError(f"y: expected the classes {self.classes_}, got also {got}")
         if self.class_weight is not None:
-            factors = compute_sample_weight(self.class_weight, y)
+            factors = self._class_factors(labels, weights)
             if not (np.isfinite(factors).all() and (factors >= 0).all()):
                 raise ValueError(
                     f"class_weight: expected finite weights >= 0, got {self.class_weight!r}"
                 )
             weights = weights * factors
         return labels, weights
+
+    def _class_factors(self, labels: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        """What class_weight makes of each example; those of weight 0 are not counted."""
+        classes, seen = np.arange(len(self.classes_)), weights > 0
+        given = self.class_weight
+        if isinstance(given, dict):  # a part need not have all the classes
+            unknown = sorted(set(given) - set(self.classes_.tolist()), key=str)
+            if unknown:
+                raise ValueError(f"class_weight: expected {self.classes_}, got also {unknown}")
+            each = compute_class_weight(given, classes=self.classes_, y=self.classes_)
+            return each[labels]
+        here = np.isin(classes, labels[seen])
+        each = np.zeros(len(classes))
+        if here.any():
+            each[here] = compute_class_weight(given, classes=classes[here], y=labels[seen])
+        return each[labels]
 
     def _strata(self, targets: np.ndarray) -> np.ndarray | None:
         counts = np.bincount(targets)
@@ -216,13 +234,14 @@ class SoftDecisionTreeRegressor(RegressorMixin, SoftDecisionTree):
     ) -> tuple[np.ndarray, np.ndarray]:
         y = column_or_1d(y, warn=True).astype(np.float64)
         if not again and weights.any():
-            top = np.exp2(np.frexp(np.abs(y).max())[1] - 1.0)  # squares of y / top are numbers
-            mean = np.average(y / top, weights=weights)
-            deviation = np.sqrt(np.average((y / top - mean) ** 2, weights=weights))
+            seen, w = y[weights > 0], weights[weights > 0]
+            top = np.exp2(np.frexp(np.abs(seen).max())[1] - 1.0)  # squares of y / top are numbers
+            mean = np.average(seen / top, weights=w)
+            deviation = np.sqrt(np.average((seen / top - mean) ** 2, weights=w))
             self._mean, self._unit = mean * top, deviation * top if deviation > 0 else 1.0
         with np.errstate(over="ignore"):
             targets = (y - self._mean) / self._unit
-        if not np.isfinite(targets).all():
+        if not np.isfinite(targets[weights > 0]).all():
             raise ValueError("y: expected numbers near those of the first call, got larger ones")
         return targets, weights
 
@@ -233,8 +252,9 @@ class SoftDecisionTreeRegressor(RegressorMixin, SoftDecisionTree):
         return GaussianLeaves(L, smoothing=built.smoothing, dtype=dtype, device=built.device)
 
     def _score(self, part: Data) -> float:
+        """1 less the mean squared error; the targets of the fit have variance 1, these any."""
         guesses = route(self._model, part.x, "soft")[:, 0]
-        return r2_score(part.targets, guesses, sample_weight=part.weights)
+        return 1.0 - float(np.average((guesses - part.targets) ** 2, weights=part.weights))
 
     @property
     def leaf_values_(self) -> np.ndarray:

@@ -18,10 +18,10 @@ from ..program import header_of, write_npz
 from .base import Built, SoftDecisionTree
 from .estimator import SoftDecisionTreeClassifier, SoftDecisionTreeRegressor
 
-FORMAT = "soft decision tree 1"
+FORMAT = "soft decision tree 2"
 KINDS = {kind.__name__: kind for kind in (SoftDecisionTreeClassifier, SoftDecisionTreeRegressor)}
 LISTS, UNITS = ("loss_curve_", "validation_scores_"), ("_mean", "_unit")
-FITTED = ("n_features_in_", "n_iter_", *LISTS, *UNITS)
+FITTED = ("n_features_in_", "n_iter_", "_split", *LISTS, *UNITS)
 NAMED = ("classes_", "feature_names_in_")
 
 
@@ -37,10 +37,8 @@ def save(tree: SoftDecisionTree, path: str | Path) -> None:
     header = {
         "format": FORMAT,
         "kind": type(tree).__name__,
-        "settings": {
-            name: _plain(name, v) for name, v in tree.get_params().items() if name != "device"
-        },
-        "built": {name: _plain(name, v) for name, v in tree._built._asdict().items()},
+        "settings": _apart_from_device(tree.get_params()),
+        "built": _apart_from_device(tree._built._asdict()),
         "fitted": {name: _plain(name, state[name]) for name in FITTED if name in state},
     }
     arrays = {f"model.{name}": a for name, a in state["_model"].items()}
@@ -52,6 +50,11 @@ def save(tree: SoftDecisionTree, path: str | Path) -> None:
     arrays["random.key"] = random["state"]["key"]
     arrays["random.pos"] = np.array(random["state"]["pos"])
     write_npz(Path(path), header, arrays)
+
+
+def _apart_from_device(settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings as JSON knows them. Where a tree is computed is up to who loads it."""
+    return {name: _plain(name, v) for name, v in settings.items() if name != "device"}
 
 
 def load(path: str | Path) -> SoftDecisionTree:
@@ -77,7 +80,7 @@ def _tree_of(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> SoftDecis
     tree = kind(**settings)
     built = {name: value for name, value in header["built"].items() if value is not None}
     kind(**built)._check_settings()
-    tree._built = Built(**built)
+    tree._built = Built(**built, device=tree.device)
     vars(tree).update(_fitted(header["fitted"], is_classifier(tree)))
     for name in NAMED:
         if name in arrays:
@@ -103,6 +106,7 @@ def _fitted(values: dict[str, Any], classifier: bool) -> dict[str, Any]:
     for name, value in values.items():
         _check(name, isinstance(value, list) == (name in LISTS))
         _check(name, all(type(v) in (int, float) for v in (value if name in LISTS else [value])))
+    _check("_split", type(values["_split"]) is int and -1 <= values["_split"] < 2**31)
     _check("n_iter_", type(values["n_iter_"]) is int and values["n_iter_"] >= 0)
     _check("_mean", math.isfinite(values.get("_mean", 0.0)))
     _check("_unit", 0 < values.get("_unit", 1.0) < math.inf)

@@ -30,7 +30,7 @@ from examples.soft_decision_tree import (
     plot_tree,
     save,
 )
-from examples.soft_decision_tree.counts import SMALL, SMOOTHING, Counts
+from examples.soft_decision_tree.counts import SMALL, SMOOTHING, Counts, EpochCounts
 from examples.soft_decision_tree.leaves import CountedLeaves, GaussianLeaves, GradientLeaves
 from examples.soft_decision_tree.model import Model
 from examples.soft_decision_tree.reading import summed_up
@@ -248,8 +248,9 @@ def test_counts_go_on_from_their_arrays():
         np.testing.assert_allclose(*shares, rtol=1e-13, atol=1e-14)
 
 
-def test_a_stream_is_remembered_longer_than_its_parts():
-    counts = Counts(np.ones((C, L)))
+@pytest.mark.parametrize("kind", [Counts, EpochCounts])
+def test_a_stream_is_remembered_longer_than_its_parts(kind):
+    counts = kind(np.ones((C, L)))
     for part in range(4):
         counts.begin_epoch(1, stream=True)
         counts.add(ts.IndexedSlices([part], np.ones((1, L)), (C, L)))
@@ -855,7 +856,7 @@ def test_a_file_of_another_kind_is_refused_and_runs_nothing(tmp_path):
         arrays = dict(file)
     text = arrays["header"].tobytes().decode()
     for old, new in [
-        ("soft decision tree 1", "soft decision tree 9"),
+        ("soft decision tree 2", "soft decision tree 9"),
         ("SoftDecisionTreeClassifier", "BaseEstimator"),
         ('"built": {"depth": 1', '"built": {"depth": 2'),
         ('"built": {"depth": 1', '"built": {"depth": 23'),
@@ -1035,3 +1036,121 @@ def test_it_fits_into_a_pipeline():
     X, y = load_iris(return_X_y=True)
     tree = make_pipeline(StandardScaler(), SoftDecisionTreeClassifier(depth=3, random_state=0))
     assert tree.fit(X, y).score(X, y) > 0.93
+
+
+# ------------------------------------------------------------------------ what a review found
+
+
+def test_a_stream_that_fails_halfway_is_undone(monkeypatch):
+    X, y = waves()
+    tree = SoftDecisionTreeRegressor(depth=3, random_state=0, batch_size=32)
+    before, further = tree.partial_fit(X, y).predict(X), deepcopy(tree)
+    with pytest.raises(ValueError, match="expected a finite loss"):
+        tree.partial_fit(X, np.r_[y[:-1], 1e200])
+    np.testing.assert_array_equal(tree.predict(X), before)
+    again, wanted = tree.partial_fit(X, y), further.partial_fit(X, y)
+    np.testing.assert_array_equal(again.predict(X), wanted.predict(X))
+
+
+def test_weights_that_are_lost_beside_the_floor_of_counts_are_refused():
+    X, y = iris()
+    tree = SoftDecisionTreeClassifier(depth=2, max_iter=2)
+    with pytest.raises(ValueError, match="sample_weight: expected a mean of at least 1e-20"):
+        tree.fit(X, y, sample_weight=np.full(len(y), 1e-31))
+
+
+def test_a_warm_start_holds_the_same_examples_out(monkeypatch):
+    X, y = iris()
+    parts = []
+    score = SoftDecisionTreeClassifier._score
+
+    def noted(tree, part):
+        parts.append(part.x.tobytes())
+        return score(tree, part)
+
+    monkeypatch.setattr(SoftDecisionTreeClassifier, "_score", noted)
+    tree = SoftDecisionTreeClassifier(
+        depth=2, max_iter=2, early_stopping=True, warm_start=True, random_state=0
+    )
+    tree.fit(X, y).fit(X, y)
+    assert len(parts) >= 4 and len(set(parts)) == 1
+
+
+def test_one_example_held_out_has_a_score():
+    X, y = waves()
+    tree = SoftDecisionTreeRegressor(depth=2, max_iter=3, early_stopping=True, random_state=0)
+    tree.fit(X[:9], y[:9])
+    assert np.isfinite(tree.validation_scores_).all()
+
+
+def test_a_saved_tree_has_no_device(tmp_path):
+    X, y = iris()
+    tree = SoftDecisionTreeClassifier(depth=2, max_iter=2, random_state=0).fit(X, y)
+    tree._built = tree._built._replace(device="cuda")  # as if it had been trained there
+    save(tree, tmp_path / "tree.npz")
+    again = load(tmp_path / "tree.npz")
+    assert again._built.device == again._model.device == "cpu"
+    again.partial_fit(X, y)
+
+
+def test_leaves_that_no_example_reaches_have_a_mean():
+    X, y = iris()
+    X = X.astype(np.float32)
+    tree = SoftDecisionTreeClassifier(depth=4, max_iter=2, random_state=0).fit(X, y)
+    tree._model.tree.bias.assign(np.full(15, 1e4, np.float32))  # all go right
+    assert "leaf" in export_text(tree, X=X) and export_text(tree, X=X, max_depth=2)
+
+
+def test_class_weights_on_a_part_without_a_class_are_those_of_the_others():
+    X, y = iris()
+    tree = SoftDecisionTreeClassifier(depth=2, class_weight={0: 1.0, 1: 3.0}, random_state=0)
+    tree.partial_fit(X, y, classes=[0, 1, 2])
+    some = y != 1
+    tree.partial_fit(X[some], y[some])
+    with pytest.raises(ValueError, match=r"class_weight: expected .*, got also \[7\]"):
+        tree.set_params(class_weight={7: 1.0}).partial_fit(X, y)
+
+
+def test_balanced_weights_count_no_example_of_weight_0():
+    X, y = iris()
+    absent = np.where(np.arange(len(y)) % 3 == 0, 0.0, 1.0)
+    absent[y == 1] = np.where(np.arange((y == 1).sum()) % 5, 0.0, 1.0)
+    kept = absent > 0
+    trees = [
+        SoftDecisionTreeClassifier(depth=2, max_iter=5, class_weight="balanced", random_state=0)
+        for _ in range(2)
+    ]
+    trees[0].fit(X, y, sample_weight=absent)
+    trees[1].fit(X[kept], y[kept])
+    np.testing.assert_allclose(trees[0].predict_proba(X), trees[1].predict_proba(X), rtol=1e-9)
+
+
+def test_an_absent_target_has_no_say_in_the_unit():
+    X, y = waves()
+    X, y = np.r_[X, X[:1]], np.r_[y * 1e-3, 1e300]
+    weights = np.r_[np.ones(len(y) - 1), 0.0]
+    tree = SoftDecisionTreeRegressor(depth=3, max_iter=5, random_state=0).fit(X, y, weights)
+    alone = SoftDecisionTreeRegressor(depth=3, max_iter=5, random_state=0).fit(X[:-1], y[:-1])
+    np.testing.assert_allclose(tree.predict(X), alone.predict(X), rtol=1e-9)
+
+
+def test_zeros_that_are_stored_are_zeros():
+    X, y = iris()
+    X = np.where(np.abs(X) < 0.5, 0.0, X)
+    lean = sparse.csr_matrix(X)
+    full = sparse.csr_matrix(np.ones_like(X))
+    full.data = X.ravel().copy()
+    trees = [
+        SoftDecisionTreeClassifier(depth=2, max_iter=5, random_state=0).fit(x, y)
+        for x in (lean, full)
+    ]
+    assert full.nnz > lean.nnz
+    np.testing.assert_array_equal(*(tree.predict_proba(X) for tree in trees))
+
+
+def test_a_stream_of_few_examples_of_many_classes_needs_no_warning():
+    X = np.random.default_rng(0).normal(size=(30, 2))
+    tree = SoftDecisionTreeClassifier(depth=2, random_state=0)
+    for _ in range(2):
+        tree.partial_fit(X, np.arange(30), classes=np.arange(30))
+        tree.partial_fit(X, np.arange(30))

@@ -30,7 +30,7 @@ def no_densify() -> Iterator[None]:
     gradient, and holds for Tapes that the code under test makes itself. It holds in all threads.
     Not refused is what asks for a dense array by name, `to_dense`.
 
-    >>> import tinygrad_sparse as ts
+    >>> import numpy as np, tinygrad_sparse as ts
     >>> W = ts.parameter(np.ones((5, 2)))
     >>> with no_densify(), ts.Tape() as tape:
     ...     grads = tape.backward((W[[1, 3]] ** 2).sum())
@@ -68,7 +68,7 @@ def count_ops() -> Iterator[Counter[str]]:
     Ops on constants and under `no_grad` are not recorded, and a first-order backward records none.
     Raises TapeError if no Tape records.
 
-    >>> import tinygrad_sparse as ts
+    >>> import numpy as np, tinygrad_sparse as ts
     >>> W = ts.parameter(np.ones((5, 2)))
     >>> with ts.Tape(), count_ops() as counted:
     ...     loss = (W[[1, 3]] * 2).sum()
@@ -106,6 +106,7 @@ def count_bytes() -> Iterator[Bytes]:
     Small things count too (some hundred bytes an op), so compare sizes that differ by much, or two
     runs of which only V differs. Blocks do not nest: an inner one resets the outer one's peak.
 
+    >>> import numpy as np
     >>> with count_bytes() as used:
     ...     x = np.ones((1000, 100))
     ...     y = float((x * 2).sum())
@@ -134,7 +135,7 @@ def dense_twin(f: Callable[..., Any]) -> Callable[..., Any]:
     which shares no code with the gradient algebra; row rules are not used. Whatever holds for the
     gradients of f must hold for the twin's, at any cost in memory and at any order.
 
-    >>> import tinygrad_sparse as ts
+    >>> import numpy as np, tinygrad_sparse as ts
     >>> f = lambda W: (W[[3, 1, 3]] ** 2).sum()
     >>> W = np.arange(8.0).reshape(4, 2)
     >>> type(ts.grad(f)(W)).__name__, type(ts.grad(dense_twin(f))(W)).__name__
