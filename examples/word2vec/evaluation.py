@@ -40,8 +40,15 @@ def rows_of(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def known(kv: KeyedVectors, words: Iterable[str]) -> list[str | None]:
-    """Each word as the vectors know it, as it is or in lower case; None if they do not."""
-    return [next((w for w in (word, word.lower()) if kv.has_vector(w)), None) for word in words]
+    """Each word as the vocabulary has it, as it is or in lower case; None if it does not."""
+    return [next((w for w in (word, word.lower()) if w in kv), None) for word in words]
+
+
+def with_vectors(kv: KeyedVectors, words: Iterable[str]) -> list[str | None]:
+    """As `known`; words outside the vocabulary as they are, if their n-grams make them a vector."""
+    words = list(words)
+    found = zip(words, known(kv, words), strict=True)
+    return [k if k is not None or not kv.has_vector(w) else w for w, k in found]
 
 
 def word_pairs(kv: KeyedVectors, path: Path) -> PairScore:
@@ -62,7 +69,7 @@ def word_pairs(kv: KeyedVectors, path: Path) -> PairScore:
             got = f"line {number}: expected two words and a number, got {line[:60]!r}"
             raise ValueError(f"{path}, {got}") from None
         total += 1
-        a, b = known(kv, fields[:2])
+        a, b = with_vectors(kv, fields[:2])
         unknown.update(w for w, k in zip(fields, (a, b), strict=False) if k is None)
         if a is not None and b is not None:
             judged.append(judgement)

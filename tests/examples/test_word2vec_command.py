@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from toy_text import TOPICS, made_up_text
 
-from examples.word2vec import command, formats, train
+from examples.word2vec import command, evaluation, formats, train
 
 SMALL = "--dim 8 --batch 64 --sample 0 --epochs 10 --lr 0.2".split()
 
@@ -218,6 +218,13 @@ def test_words_made_of_parts_have_vectors_for_unknown_words(tmp_path, text, caps
     capsys.readouterr()
     assert command.main(["neighbours", path, "catsy"]) == 0
     assert "not in the vocabulary" not in capsys.readouterr().out
+    kv = command.store.load_vectors(path)
+    # A row that was trained comes before n-grams of another spelling.
+    assert evaluation.with_vectors(kv, ["Cat", "catsy", "?"]) == ["cat", "catsy", None]
+    questions = tmp_path / "questions.txt"
+    questions.write_text(": topics\ncat dog catsy dogsy\n")
+    assert command.main(["evaluate", path, "--analogies", str(questions)]) == 0
+    assert "0 asked, 1 in the file" in capsys.readouterr().out
     assert command.main(["train", text, "--resume", path]) == 0
 
 
