@@ -322,6 +322,22 @@ def test_copies_of_rows_that_are_not_there_yet_start_as_they_will(tmp_path, widt
         np.testing.assert_allclose(W.numpy()[:, 0], wanted, rtol=1e-3)
 
 
+@pytest.mark.parametrize("copy", [{"average": 0.5}, {"master": True}], ids=str)
+def test_a_copy_of_p_that_begins_later_starts_with_rows_not_made_yet_in_a_state_dict(
+    tmp_path, copy
+):
+    W = ts.parameter_file(
+        tmp_path / "t.npy", (5000, 64), init=lambda rows, shape: np.ones((len(rows), *shape), "f4")
+    )
+    opt = optim.SGD([W], lr=0.1)
+    grads = ts.GradStore()
+    grads[W] = ts.IndexedSlices([1], np.ones((1, 64), np.float32), (5000, 64))
+    opt.step(grads)
+    opt.groups[0].update(copy)
+    (values,) = opt.state_dict()["slots"][0]
+    assert (values[2:] == 1).all()
+
+
 def test_an_average_that_begins_later_starts_with_the_initial_values_of_rows_not_made_yet(tmp_path):
     W = ts.parameter_file(
         tmp_path / "t.npy", (5000, 64), init=lambda rows, shape: np.ones((len(rows), *shape), "f4")

@@ -418,11 +418,12 @@ class Optimizer:
         """Each parameter's state as the settings of the last step have it, and these."""
         # A schedule need not know of a step that may never come.
         coming = {settings: settings.at(max(1, self.calls)) for settings in self._settings}
-        for id, (_, own) in self._home.items():
+        for id, (p, own) in self._home.items():
             state, settings = self._states.get(id), coming[own]
             if state is not None:
                 rule = self._choose(settings)
                 if state.rule is not rule or state.names != names_of(rule, settings):
+                    state.below = settle_others(p, state)  # copies of p start as its rows will
                     state = state.under(rule, settings)
             yield state, settings
 
