@@ -244,3 +244,20 @@ def test_a_refused_step_under_other_settings_keeps_the_state_of_before():
         opt.step(store(W, np.full((V, 2), np.nan)), error_if_nonfinite=True)
     opt.groups[0]["momentum"] = 0.9
     assert repr(opt.state_dict()["slots"]) == repr(before)
+
+
+@pytest.mark.parametrize("change", [{}, {"momentum": 0.9}], ids=["same", "another rule"])
+def test_rows_without_state_are_saved_as_p_is_then(monkeypatch, change):
+    monkeypatch.setattr(slots, "COMPACT", 0)
+    W = ts.parameter(np.zeros((4000, 64)))
+    opt = optim.SGD([W], lr=0.1, average=0.5)
+    opt.step(store(W, ts.IndexedSlices([1], np.ones((1, 64)), (4000, 64))))
+    saved = opt.state_dict()
+    monkeypatch.setattr(slots, "COMPACT", 2**40)  # full tables
+    E = ts.parameter(np.zeros((4000, 64)))
+    again = optim.SGD([E], lr=0.1, average=0.5)
+    again.load_state_dict(saved)
+    E.assign(np.full((4000, 64), 3.0))
+    again.groups[0].update(change)
+    means = again.state_dict()["slots"][0][-1]
+    assert (means[2:] == 3).all()

@@ -271,6 +271,7 @@ class Slots:
 
     def saved(self) -> list[Array]:
         """Copies of the slots for a state_dict, NumPy's whatever the device."""
+        self.begin_absent()
         n, to_host = self.taken(), adapter_of(self.array).to_host
         return [
             np.array(to_host(slot[:n].reshape(self.saved_shape(name, n))))

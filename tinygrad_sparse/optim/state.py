@@ -223,6 +223,7 @@ class State(Slots):
 
     def under(self, rule: Rule, settings: dict[str, Any]) -> State:
         """The same state for another rule, once nothing is pending; slots go by their names."""
+        self.begin_absent()
         self.grow_full()
         new = State(rule, self.array, settings, False, self.below)
         if not rule.per_row:
