@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import time
+import zipfile
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -42,7 +43,10 @@ def run(options: argparse.Namespace) -> None:
     settings = {name: getattr(options, name) for name in SETTINGS}
     tree = SoftDecisionTreeClassifier(**settings, random_state=options.seed, verbose=True)
     begin = time.perf_counter()
-    tree.fit(examples.X, examples.y)
+    try:
+        tree.fit(examples.X, examples.y)
+    except ValueError as error:  # examples with a NaN, say, or settings that lead to one
+        raise InputError(str(error).partition("\n")[0]) from error
     seconds = time.perf_counter() - begin
     soft, hard = (
         np.mean(tree.predict(examples.X_test, routing=routing) == examples.y_test)
@@ -88,6 +92,8 @@ def read_examples(options: argparse.Namespace) -> Set:
         return read(options.data, options.seed, options.members)
     except OSError as error:
         raise InputError(f"cannot read {options.data}: {error.strerror or error}") from error
+    except zipfile.BadZipFile as error:
+        raise InputError(f"{options.data}: {error}") from error
     except ValueError as error:
         raise InputError(str(error)) from error
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import re
+import zlib
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -56,7 +57,7 @@ def read(source: str, seed: int = 0, members: int = 5) -> Set:
     if path.name.startswith("data.noun"):
         return hypernyms(path, members, seed)
     if path.suffix == ".npz":
-        with np.load(path, allow_pickle=False) as arrays:
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as arrays:
             if not {"X", "y"} <= set(arrays):
                 raise ValueError(f"{path}: expected arrays X and y, got {sorted(arrays)}")
             X, y = arrays["X"].astype(np.float32), arrays["y"]
@@ -121,8 +122,12 @@ def idx_folder(folder: Path) -> Set:
 
 def idx(path: Path) -> np.ndarray:
     """The bytes of one IDX file, in their shape."""
-    raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-    if raw[:3] != b"\0\0\x08" or len(raw) < 4 + 4 * raw[3]:
+    raw = path.read_bytes()
+    try:
+        raw = gzip.decompress(raw) if path.suffix == ".gz" else raw
+    except (EOFError, zlib.error) as error:
+        raise ValueError(f"{path}: the compressed file is damaged ({error})") from error
+    if len(raw) < 4 or raw[:3] != b"\0\0\x08" or len(raw) < 4 + 4 * raw[3]:
         raise ValueError(f"{path}: expected an IDX file of bytes")
     shape = np.frombuffer(raw, ">u4", raw[3], 4)
     values = np.frombuffer(raw, np.uint8, offset=4 + 4 * raw[3])

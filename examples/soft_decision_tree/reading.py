@@ -102,7 +102,9 @@ def says(
         return f"{values[0]:.4g}"
     names = class_names_of(tree, class_names)
     top = np.argsort(-values, kind="stable")[:count]
-    return ", ".join(f"{names[c]} ({values[c]:.2f})" for c in top if values[c] >= 0.005)
+    told = [c for rank, c in enumerate(top) if rank == 0 or values[c] >= 0.005]
+    digits = [".2f" if values[c] >= 0.005 else ".1g" for c in told]
+    return ", ".join(f"{names[c]} ({values[c]:{d}})" for c, d in zip(told, digits, strict=True))
 
 
 def export_text(

@@ -40,7 +40,7 @@ def leaves_reached(model: Model, x: Any, routing: str) -> np.ndarray:
     """The one leaf of each example, (n,), counted from the left."""
     check_routing(routing, WALKS)
     reach = walk if routing == "hard" else likeliest
-    rows = max(1, CHUNK // model.tree.weight.shape[0])
+    rows = max(1, CHUNK // max(model.tree.weight.shape))  # features, or arrivals at nodes
     parts = [reach(model, x[i : i + rows]) for i in range(0, x.shape[0], rows)]
     return np.concatenate(parts)
 
@@ -54,13 +54,13 @@ def walk(model: Model, x: Any) -> np.ndarray:
     """The leaf at the end of a walk that turns right where σ(z) > ½."""
     n, tree = x.shape[0], model.tree
     weight, bias, beta = host(tree.weight.data), host(tree.bias.data), model.beta
-    by_gate = np.ascontiguousarray(weight.T)
+    looked_up = rows_of_csr(x) if sparse.issparse(x) else None
     node = np.zeros(n, np.int64)
     for _ in range(depth_of(len(bias))):
-        if sparse.issparse(x):
-            rows, columns, values, _ = rows_of_csr(x)
+        if looked_up is not None:
+            rows, columns, values, _ = looked_up
             z = np.bincount(rows, values * weight[columns, node[rows]], minlength=n)
         else:
-            z = np.einsum("nd,nd->n", x, by_gate[node])
+            z = np.einsum("nd,dn->n", x, weight[:, node])
         node = 2 * node + 1 + ((z + bias[node]) * beta[node] > 0)
     return node - len(bias)

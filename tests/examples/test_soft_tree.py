@@ -1154,3 +1154,36 @@ def test_a_stream_of_few_examples_of_many_classes_needs_no_warning():
     for _ in range(2):
         tree.partial_fit(X, np.arange(30), classes=np.arange(30))
         tree.partial_fit(X, np.arange(30))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("x.npz", b"PK\3\4 and no more", "x.npz: "),
+        ("nan.npz", None, "contains NaN"),
+    ],
+)
+def test_examples_that_cannot_be_used_are_one_sentence(tmp_path, capsys, name, content, message):
+    path = tmp_path / name
+    if content is None:
+        X, y = iris()
+        np.savez(path, X=np.where(X > 2, np.nan, X), y=y)
+    else:
+        path.write_bytes(content)
+    assert command.main(["--data", str(path), "--out", str(tmp_path / "t.png")]) == 2
+    assert message in capsys.readouterr().err.splitlines()[-1]
+
+
+@pytest.mark.parametrize("content", [b"\0", gzip.compress(b"\0\0\x08\1" * 99)[:-9]])
+def test_a_file_of_images_that_was_cut_short_is_refused(tmp_path, content):
+    path = tmp_path / ("x.gz" if len(content) > 1 else "x")
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"x(.gz)?: (expected an IDX file|the compressed file is)"):
+        data.idx(path)
+
+
+def test_a_leaf_of_many_classes_says_its_likeliest():
+    X = np.random.default_rng(0).normal(size=(1000, 2))
+    y = np.repeat(np.arange(500), 2)
+    tree = SoftDecisionTreeClassifier(depth=1, max_iter=1, random_state=0).fit(X, y)
+    assert re.search(r"leaf 0 says \d+ \(0.0\d+\)", export_text(tree))
