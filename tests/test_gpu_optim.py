@@ -18,6 +18,7 @@ OPTIMIZERS = {
     "rmsprop": lambda p, **more: optim.RMSprop(p, lr=0.1, **more),
     "adam": lambda p, **more: optim.Adam(p, lr=0.1, **more),
     "adamw": lambda p, **more: optim.AdamW(p, lr=0.1, **more),
+    "nadam": lambda p, **more: optim.NAdam(p, lr=0.1, **more),
     "adadelta": lambda p, **more: optim.Adadelta(p, lr=0.1, **more),
     "ftrl": lambda p, **more: optim.FTRL(p, lr=0.1, l1=0.01, **more),
 }
