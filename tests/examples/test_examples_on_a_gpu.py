@@ -68,6 +68,17 @@ def test_a_step_of_word2vec_has_a_fixed_number_of_launches_and_waits_for_nothing
     assert set(costs) == {cost}  # docs/gpu.md tells it
 
 
+@pytest.mark.parametrize(("kind", "cost"), [("skipgram", (100, 4, 0)), ("cbow", (115, 6, 0))])
+def test_what_it_costs_with_kernels(launched, kind, cost):
+    (here, _), (there, costs) = (
+        steps(SMALL._replace(model=kind), device) for device in ("cpu", "cuda")
+    )
+    assert set(costs) == {cost}  # docs/gpu.md tells it
+    assert {"sort_small", "update_runs", "update_rows"} <= set(launched)
+    for a, b in zip(here.parameters, there.parameters, strict=True):
+        np.testing.assert_allclose(b.numpy(), a.numpy(), rtol=1e-4, atol=1e-5)
+
+
 def test_the_command_word2vec(tmp_path, capsys):
     text = tmp_path / "text.txt"
     text.write_text(made_up_text())
