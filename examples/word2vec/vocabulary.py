@@ -114,7 +114,8 @@ class NegativeSampler:
     """Draws word ids in proportion to count^(3/4): rarer words get more than their share.
 
     A word has a share of the numbers from 0 to 1. Most of the pieces that these are cut into lie
-    in one word's share: whose, is a table. Only in the others a number is searched for.
+    in one word's share: whose, is a table. In most others one word's share ends and the next one's
+    begins. Only where still more words meet a number is searched for.
     """
 
     def __init__(self, counts: np.ndarray, power: float = 0.75) -> None:
@@ -124,14 +125,18 @@ class NegativeSampler:
         ends = ends / (len(ends) - 1)
         first = np.searchsorted(self.cumulative, ends[:-1], side="right")
         last = np.searchsorted(self.cumulative, ends[1:], side="left")
-        self.pieces = np.where(first == last, first, -1).astype(np.int32)
+        self.pieces = np.where(first == last, first, ~first).astype(np.int32)  # < 0: of several
 
     def draw(self, rng: np.random.Generator, count: int) -> np.ndarray:
         """So many ids."""
         drawn = rng.random(count)
         ids = self.pieces.take((drawn * len(self.pieces)).astype(np.int64)).astype(np.int64)
-        searched = np.flatnonzero(ids < 0)
-        ids[searched] = np.searchsorted(self.cumulative, drawn[searched], side="right")
+        several = np.flatnonzero(ids < 0)
+        x, word = drawn[several], ~ids[several]
+        word += self.cumulative[word] <= x
+        beyond = np.flatnonzero(self.cumulative[word] <= x)
+        word[beyond] = np.searchsorted(self.cumulative, x[beyond], side="right")
+        ids[several] = word
         return ids
 
 

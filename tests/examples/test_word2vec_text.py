@@ -189,6 +189,16 @@ def test_negatives_follow_the_three_quarter_power():
     assert (np.abs(np.bincount(drawn.ravel()) / drawn.size - expected) < bound).all()
 
 
+@pytest.mark.parametrize("counts", [[7], [3, 2, 1], [10**9, *[1] * 500], range(999, 0, -1)])
+def test_a_draw_is_the_word_whose_share_a_number_lies_in(counts):
+    counts = np.array(counts)
+    shares = np.cumsum(counts**0.75)
+    drawn = NegativeSampler(counts).draw(np.random.default_rng(5), 20_000)
+    numbers = np.random.default_rng(5).random(20_000)
+    expected = np.searchsorted(shares / shares[-1], numbers, side="right")
+    assert drawn.tolist() == expected.tolist()
+
+
 def test_only_the_most_frequent_words_are_kept():
     sentences = [["a"] * 3 + ["b"] * 5 + ["c"] * 5 + ["d"]]
     assert Vocabulary.build(sentences, 1, max_size=2).words == ["b", "c"]
