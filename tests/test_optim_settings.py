@@ -66,6 +66,13 @@ def test_a_subclass_and_a_function_that_picks_rules_name_their_settings():
     chosen.step(store(W))
 
 
+def test_the_rule_is_that_of_the_settings_as_they_are_now():
+    opt = optim.SGD([table()], lr=0.1)
+    assert opt.rule.slots == ()
+    opt.groups[0]["momentum"] = 0.9
+    assert opt.rule.slots == optim.SGD([table()], lr=0.1, momentum=0.9).rule.slots != ()
+
+
 @pytest.mark.parametrize("spoil", [lambda g: g.update(momentun=0.9), lambda g: g.pop("momentum")])
 def test_a_group_that_was_written_to_is_looked_at_before_the_step(spoil):
     W = table()

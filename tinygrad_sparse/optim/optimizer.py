@@ -124,7 +124,6 @@ class Optimizer:
             self.add_group(entry)
         if not self._home:
             raise ShapeError(explain(type(self).__name__, "at least one parameter", "none"))
-        self.rule = self._choose(self.groups[0])
 
     def __repr__(self) -> str:
         groups = []
@@ -176,6 +175,11 @@ class Optimizer:
     def groups(self) -> tuple[dict[str, Any], ...]:
         """The groups: each a dict of its settings, to write to, and of its ``"params"``."""
         return tuple([settings.group for settings in self._settings])
+
+    @property
+    def rule(self) -> Rule:
+        """The rule of the first group, under the settings that it has now."""
+        return self._choose(self.groups[0])
 
     @property
     def lr(self) -> Any:
@@ -295,7 +299,7 @@ class Optimizer:
             self._begin_anew()
             new: Optimizer = object.__new__(type(self))
             memo[id(self)] = new
-            new.__dict__.update(_choose=self._choose, rule=self.rule, _settings=[])
+            new.__dict__.update(_choose=self._choose, _settings=[])
             new.__dict__.update(_home={}, _states={}, _arrays=set())
             for key, value in self.__dict__.items():
                 if key not in new.__dict__:
