@@ -4,7 +4,7 @@ import argparse
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from tinygrad_sparse.errors import DeviceError
 
 from ..program import INTERRUPTED, InputError, check_can_write, exit_code
 from . import evaluation, formats, store
-from .corpus import Sentence, read_text
+from .corpus import Sentences, read_text
 from .formats import FormatError
 from .keyed_vectors import KeyedVectors, UnknownWordError
 from .models import Model, Settings
@@ -25,6 +25,8 @@ from .plots import WORDS, draw_loss, draw_map, neighbour_table, telling_words
 from .python_docs import python_docs
 from .train import Run, train, until_interrupted
 from .vocabulary import Text, Vocabulary
+
+DOCS = "the documentation of this Python"  # what is read where no text is named
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -88,20 +90,20 @@ def fresh(options: argparse.Namespace) -> Start:
     chosen = DEFAULTS | said(options)
     reading = {name: chosen.pop(name) for name in READING}
     sentences = reader(options.corpus, reading)
-    vocabulary = Vocabulary.build(sentences(), reading["min_count"], reading["max_words"])
+    vocabulary = Vocabulary.build(sentences, reading["min_count"], reading["max_words"])
     if len(vocabulary.words) < 2:
         few = reading["max_words"] is not None and reading["max_words"] < 2
         raise InputError(
             f"fewer than 2 words occur {reading['min_count']} times or more"
-            f" in {options.corpus or 'the documentation of this Python'}."
+            f" in {options.corpus or DOCS}."
             f" Hint: {'raise --max-words' if few else 'give a longer text, or lower --min-count'}"
         )
     if options.plot is not None and len(telling_words(vocabulary.words)) < 2:
         raise InputError("a map needs 2 words of 3 letters or more, stop words left aside")
-    text = vocabulary.encode(sentences())
-    if (np.bincount(text.ids, minlength=len(vocabulary.words)) < vocabulary.counts).any():
-        hint = "a pipe can be read only once: write it to a file"
-        raise InputError(f"{options.corpus} changed while it was read. Hint: {hint}")
+    text = vocabulary.encode(sentences)
+    if sentences.changed():
+        hint = "train on a copy, or once nothing writes there"
+        raise InputError(f"{options.corpus or DOCS} changed while it was read. Hint: {hint}")
     reading["text"] = text.checksum()
     if (np.diff(text.bounds) < 2).all():
         raise InputError("no sentence has two words to learn from. Hint: lower --min-count")
@@ -127,21 +129,24 @@ def resumed(options: argparse.Namespace) -> Start:
                 f"{options.resume} is a run with {as_said(name, kept[name])}, which --resume goes"
                 f" on with, got {as_said(name, value)}. Hint: leave it out, or start a new run"
             )
-    text = vocabulary.encode(reader(options.corpus, reading)())
+    text = vocabulary.encode(reader(options.corpus, reading))
     if text.checksum() != reading.get("text"):
         raise InputError(
-            f"{options.resume} is a run on another text than {options.corpus or 'the default'}:"
+            f"{options.resume} is a run on another text than {options.corpus or DOCS}:"
             f" {int(vocabulary.counts.sum()):,} words, here {len(text.ids):,}."
             " Hint: name the text of that run"
         )
     return model, vocabulary, text, run, reading
 
 
-def reader(corpus: Path | None, reading: dict[str, Any]) -> Callable[[], Iterator[Sentence]]:
-    """What reads the sentences, each time from the start."""
+def reader(corpus: Path | None, reading: dict[str, Any]) -> Sentences:
+    """The sentences of the corpus, each time from the start."""
     if corpus is None:
-        return python_docs
-    return partial(read_text, corpus, bool(reading["lines"]))
+        return Sentences(python_docs)
+    if corpus.exists() and not (corpus.is_file() or corpus.is_dir()):
+        hint = "a text is read twice: write it to a file"
+        raise InputError(f"{corpus} is neither a file nor a folder. Hint: {hint}")
+    return Sentences(partial(read_text, corpus, bool(reading["lines"])))
 
 
 def draw(kv: KeyedVectors, losses: Sequence[float], path: Path) -> None:

@@ -12,7 +12,7 @@ import re
 import sys
 import warnings
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from io import TextIOWrapper
 from pathlib import Path
 from typing import IO
@@ -108,3 +108,26 @@ def opened(raw: IO[bytes], path: Path) -> IO[str]:
     if path.suffix in OPENERS:
         return OPENERS[path.suffix](raw, "rt", **how)
     return TextIOWrapper(raw, **how)
+
+
+class Sentences:
+    """Sentences that are read again each time they are asked for, and whether they stayed the same.
+
+    Words are counted in one reading and taken in another: what somebody writes to in between has
+    words that nobody counted.
+    """
+
+    def __init__(self, read: Callable[[], Iterator[Sentence]]) -> None:
+        self.read = read
+        self.checksums: set[int] = set()  # of each whole reading
+
+    def __iter__(self) -> Iterator[Sentence]:
+        found = 0
+        for sentence in self.read():
+            found = zlib.crc32(" ".join(sentence).encode("utf-8", "surrogatepass") + b"\n", found)
+            yield sentence
+        self.checksums.add(found)
+
+    def changed(self) -> bool:
+        """Whether one reading was not like another."""
+        return len(self.checksums) > 1

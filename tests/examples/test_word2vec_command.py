@@ -1,6 +1,7 @@
 """Word2vec: the whole command."""
 
 import gzip
+import os
 import re
 import signal
 
@@ -106,15 +107,38 @@ def test_a_run_whose_counts_were_pruned_goes_on(tmp_path, text, monkeypatch):
     assert command.main(["train", text, "--resume", path]) == 0
 
 
-def test_a_corpus_that_changes_while_it_is_read_is_refused(tmp_path, text, capsys, monkeypatch):
-    def once(*args):
-        yield from read(*args)
-        read_again[:] = [lambda *args: iter([["cat", "dog"]])]
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: text + " cat dog unheard unheard.",
+        lambda text: text + " cat dog red blue." * 50,
+        lambda text: text[: len(text) // 2],
+        lambda text: text.replace("cat", "dog", 1),
+        lambda text: ". ".join(reversed(text.split(". "))),
+        lambda text: "",
+    ],
+    ids=["grows", "grows much", "shrinks", "changes", "is reordered", "is emptied"],
+)
+def test_a_corpus_that_changes_while_it_is_read_is_refused(tmp_path, capsys, monkeypatch, change):
+    path, saved = tmp_path / "text", tmp_path / "run.npz"
+    path.write_text(made_up_text())
+    build = command.Vocabulary.build
 
-    read, read_again = command.read_text, [once]
-    monkeypatch.setattr(command, "read_text", lambda *args: read_again[0](*args))
-    assert command.main(["train", text, *SMALL]) == 2
-    assert "changed while it was read" in capsys.readouterr().err
+    def then_change(*args):
+        vocabulary = build(*args)
+        path.write_text(change(path.read_text()))
+        return vocabulary
+
+    monkeypatch.setattr(command.Vocabulary, "build", then_change)
+    assert command.main(["train", str(path), "--save", str(saved), *SMALL]) == 2
+    assert "changed while it was read. Hint: train on a copy" in capsys.readouterr().err
+    assert not saved.exists()
+
+
+def test_a_pipe_is_refused_before_it_is_waited_for(tmp_path, capsys):
+    os.mkfifo(tmp_path / "pipe")
+    assert command.main(["train", str(tmp_path / "pipe"), *SMALL]) == 2
+    assert "neither a file nor a folder. Hint: a text is read twice" in capsys.readouterr().err
 
 
 def test_a_disk_that_is_full_at_the_end_of_an_epoch_costs_no_run(tmp_path, text, monkeypatch):
