@@ -23,8 +23,12 @@ class UnknownWordError(KeyError):
 
 def unit_rows(vectors: np.ndarray) -> np.ndarray:
     """Each row at length 1, so that a dot product is a cosine; a row of zeros stays."""
-    lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
-    return vectors / np.where(lengths > 0, lengths, 1)
+    with np.errstate(invalid="ignore", over="ignore"):  # what is infinite has no direction: NaN
+        # Squares of 1e30 leave float32: so first by a power of 2, which rounds nothing.
+        _, exponents = np.frexp(np.abs(vectors).max(axis=-1, keepdims=True, initial=0))
+        vectors = np.ldexp(vectors, -exponents)
+        lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
+        return vectors / np.where(lengths > 0, lengths, 1)
 
 
 class KeyedVectors:
