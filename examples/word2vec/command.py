@@ -73,7 +73,8 @@ def run_train(options: argparse.Namespace) -> int:
         hint = f"; go on with --resume {saved_to}" if saved_to is not None else ", nothing is saved"
         print(f"interrupted{hint}", file=sys.stderr)
         return INTERRUPTED
-    kv = KeyedVectors(vocabulary.words, model.inputs.vectors())
+    table = model.inputs.table.numpy()[len(vocabulary.words) :]  # of n-grams, if there are any
+    kv = KeyedVectors(vocabulary.words, model.inputs.vectors(), model.settings.grams, table)
     print("\n" + neighbour_table(kv, options.words or (WORDS if options.corpus is None else [])))
     if options.plot is not None:
         draw(kv, run.losses, options.plot)
@@ -130,7 +131,7 @@ def resumed(options: argparse.Namespace) -> Start:
                 f" on with, got {as_said(name, value)}. Hint: leave it out, or start a new run"
             )
     text = vocabulary.encode(reader(options.corpus, reading))
-    if text.checksum() != reading.get("text"):
+    if text.checksum() != reading["text"]:
         raise InputError(
             f"{options.resume} is a run on another text than {options.corpus or DOCS}:"
             f" {int(vocabulary.counts.sum()):,} words, here {len(text.ids):,}."
@@ -204,7 +205,7 @@ def show_analogies(path: Path, scores: list[evaluation.AnalogyScore]) -> None:
 def run_plot(options: argparse.Namespace) -> None:
     """The map; the loss too where the file has it."""
     check_can_write(options.out, of_loss(options.out), inputs=[options.vectors])
-    kv = store.load_vectors(options.vectors)
+    kv, losses = store.load_shown(options.vectors)
     words = options.words and [word for word in options.words if kv.has_vector(word)]
     if options.words and (unknown := sorted(set(options.words) - set(words))):
         warnings.warn(f"not in the vocabulary: {', '.join(unknown)}", stacklevel=1)
@@ -213,9 +214,6 @@ def run_plot(options: argparse.Namespace) -> None:
     except ValueError as error:
         raise InputError(str(error)) from error
     print(options.out)
-    with open(options.vectors, "rb") as file:
-        kind = formats.kind_of(file)
-    losses = formats.read_arrays(options.vectors).get("losses", []) if kind == "npz" else []
     if len(losses):
         draw_loss(losses, of_loss(options.out))
         print(of_loss(options.out))

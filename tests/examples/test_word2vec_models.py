@@ -24,6 +24,7 @@ from tinygrad_sparse.backend import threads
 SENTENCES = list(split_sentences(made_up_text()))
 VOCABULARY = Vocabulary.build(SENTENCES, 1)
 TEXT = VOCABULARY.encode(SENTENCES)
+READING = {"lines": False, "min_count": 1, "max_words": None, "text": TEXT.checksum()}
 SMALL = {"dim": 8, "centres": 64, "shared": 4, "sample": 0, "window": 3}
 
 
@@ -233,15 +234,15 @@ def test_equal_seeds_repeat_to_the_bit():
 @pytest.mark.parametrize("steps", [1, 38, 57])
 def test_stopped_and_resumed_is_the_same_to_the_bit(tmp_path, steps, settings):
     whole = tmp_path / "whole.npz"
-    save(whole, *run(**settings)[:1], VOCABULARY, run(**settings)[1], {})
+    save(whole, *run(**settings)[:1], VOCABULARY, run(**settings)[1], READING)
     countdown = iter([True] * (steps - 1) + [False])
     model, mine = run(wanted=lambda: next(countdown), **settings)
     assert len(mine.losses) == steps
     path = tmp_path / "part.npz"
-    save(path, model, VOCABULARY, mine, {})
+    save(path, model, VOCABULARY, mine, READING)
     saved = load(path)
     run(at=(saved.model, saved.run))
-    save(path, saved.model, saved.vocabulary, saved.run, {})
+    save(path, saved.model, saved.vocabulary, saved.run, saved.reading)
     with np.load(path) as a, np.load(whole) as b:
         assert a.files == b.files
         assert all(a[name].tobytes() == b[name].tobytes() for name in a.files)
