@@ -17,11 +17,12 @@ from tinygrad_sparse.errors import DeviceError
 from ..program import INTERRUPTED, InputError, check_can_write, exit_code
 from . import evaluation, formats, store
 from .corpus import Sentences, read_text
+from .evaluation import AMONG
 from .formats import FormatError
 from .keyed_vectors import KeyedVectors, UnknownWordError
 from .models import Model, Settings
-from .options import DEFAULTS, PROGRAM, READING, as_said, parser, said
-from .plots import WORDS, draw_loss, draw_map, neighbour_table, telling_words
+from .options import DEFAULTS, PROGRAM, READING, as_said, check_effect, parser, said
+from .plots import WORDS, check_can_draw, draw_loss, draw_map, neighbour_table, telling_words
 from .python_docs import python_docs
 from .train import Run, train, until_interrupted
 from .vocabulary import Text, Vocabulary
@@ -44,6 +45,7 @@ def run_train(options: argparse.Namespace) -> int:
     pictures = (options.plot, options.plot and of_loss(options.plot))
     check_can_write(saved_to, *pictures, inputs=[options.corpus])
     check_can_write(*pictures, inputs=[options.resume])
+    check_can_draw(options.plot)
     prepare = resumed if options.resume else fresh
     model, vocabulary, text, run, reading = prepare(options)
 
@@ -89,6 +91,7 @@ Start = tuple[Model, Vocabulary, Text, Run, dict[str, Any]]
 def fresh(options: argparse.Namespace) -> Start:
     """A run from the beginning."""
     chosen = DEFAULTS | said(options)
+    check_effect(options, chosen)
     reading = {name: chosen.pop(name) for name in READING}
     sentences = reader(options.corpus, reading)
     vocabulary = Vocabulary.build(sentences, reading["min_count"], reading["max_words"])
@@ -130,6 +133,7 @@ def resumed(options: argparse.Namespace) -> Start:
                 f"{options.resume} is a run with {as_said(name, kept[name])}, which --resume goes"
                 f" on with, got {as_said(name, value)}. Hint: leave it out, or start a new run"
             )
+    check_effect(options, kept)
     text = vocabulary.encode(reader(options.corpus, reading))
     if text.checksum() != reading["text"]:
         raise InputError(
@@ -181,6 +185,8 @@ def run_evaluate(options: argparse.Namespace) -> None:
     kv = store.load_vectors(options.vectors)
     if not options.pairs and not options.analogies:
         raise InputError("nothing to evaluate by. Hint: --pairs FILE or --analogies FILE")
+    if options.among is not None and not options.analogies:
+        raise InputError("--among does nothing without --analogies. Hint: leave it out")
     try:
         for path in options.pairs:
             score = evaluation.word_pairs(kv, path)
@@ -188,7 +194,7 @@ def run_evaluate(options: argparse.Namespace) -> None:
             if score.unknown:
                 print(f"  not in the vocabulary: {', '.join(score.unknown)}")
         for path in options.analogies:
-            show_analogies(path, evaluation.analogies(kv, path, options.among))
+            show_analogies(path, evaluation.analogies(kv, path, options.among or AMONG))
     except ValueError as error:
         raise InputError(str(error)) from error
 
@@ -205,6 +211,7 @@ def show_analogies(path: Path, scores: list[evaluation.AnalogyScore]) -> None:
 def run_plot(options: argparse.Namespace) -> None:
     """The map; the loss too where the file has it."""
     check_can_write(options.out, of_loss(options.out), inputs=[options.vectors])
+    check_can_draw(options.out)
     kv, losses = store.load_shown(options.vectors)
     words = options.words and [word for word in options.words if kv.has_vector(word)]
     if options.words and (unknown := sorted(set(options.words) - set(words))):

@@ -11,11 +11,15 @@ from sklearn.decomposition import PCA
 from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 from sklearn.manifold import TSNE
 
+from ..program import InputError, whole_file
 from .keyed_vectors import KeyedVectors, unit_rows
 
 # Found in every Python's documentation, and each with a meaning of its own there.
 WORDS = ["list", "string", "dictionary", "file", "read", "error"]
 WORDS += ["integer", "class", "thread", "socket", "server", "month"]
+
+
+ENDINGS = (".png", ".pdf", ".svg", ".jpg", ".jpeg", ".webp", ".tif", ".tiff", ".eps", ".ps")
 
 
 def neighbour_table(kv: KeyedVectors, words: Sequence[str], count: int = 7) -> str:
@@ -37,20 +41,38 @@ def telling_words(words: Sequence[str], count: int = 150) -> np.ndarray:
     return np.flatnonzero(list(telling))[:count]
 
 
+def check_can_draw(path: Path | None) -> None:
+    """Raise InputError for a picture of a kind that there is not."""
+    if path is not None and _ending(path) not in ENDINGS:
+        hint = path.with_suffix(".png").name
+        raise InputError(f"cannot draw {path}: expected {', '.join(ENDINGS)}. Hint: {hint}")
+
+
+def _ending(path: Path) -> str:
+    return path.suffix.lower()
+
+
+def _write(figure: Figure, path: str | Path) -> None:
+    with whole_file(Path(path)) as file:
+        figure.savefig(file, format=_ending(Path(path))[1:])
+
+
 def draw_loss(losses: Sequence[float], path: str | Path) -> None:
-    """Save a picture of the loss a pair: every step in grey, on it the means over 1% of the run."""
+    """Save a picture of the loss a pair: every step in grey, on it the means over 1% of the run.
+
+    The ending of its name says of which kind it is, as it does for `draw_map`.
+    """
     losses = np.asarray(losses)
     width = max(1, len(losses) // 100)
     means = [part.mean() for part in np.split(losses, range(width, len(losses), width))]
     steps = np.minimum(np.arange(len(means)) * width + width / 2, len(losses))
     figure = Figure(figsize=(7, 4), dpi=120, layout="constrained")
-    FigureCanvasAgg(figure)
     axes = figure.add_subplot(xlabel="step", ylabel="loss a pair", title="The loss as it fell")
     axes.plot(losses, color="0.85", linewidth=0.5)
     axes.plot(steps, means)
     low, high = np.quantile(losses, [0.001, 0.999])
     axes.set_ylim(low - 0.05, high + 0.05)
-    figure.savefig(path, format="png")
+    _write(figure, path)
 
 
 def draw_map(
@@ -86,7 +108,9 @@ def draw_map(
     axes.set_title(f"{title} ({method} of their vectors)")
     axes.set(xlim=limits(places[:, 0]), ylim=limits(places[:, 1]))
     labels = [
-        axes.text(x, y, word, ha="center", va="center", size=11, color=f"C{group}")
+        axes.text(
+            x, y, word, ha="center", va="center", size=11, color=f"C{group}", parse_math=False
+        )
         for (x, y), word, group in zip(places, words, groups, strict=True)
     ]
     canvas.draw()
@@ -97,7 +121,7 @@ def draw_map(
     )
     for label, place in zip(labels, axes.transData.inverted().transform(pixels), strict=True):
         label.set_position(place)
-    figure.savefig(path, format="png")
+    _write(figure, path)
 
 
 def limits(values: np.ndarray) -> tuple[float, float]:

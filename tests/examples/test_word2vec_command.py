@@ -10,6 +10,8 @@ import pytest
 from toy_text import TOPICS, made_up_text
 
 from examples.word2vec import command, evaluation, formats, train
+from examples.word2vec.models import LOSSES
+from examples.word2vec.options import FLAGS
 
 SMALL = "--dim 8 --batch 64 --sample 0 --epochs 10 --lr 0.2".split()
 
@@ -170,6 +172,83 @@ def test_settings_that_leave_nothing_to_learn_say_so(text, capsys, options, mess
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ("train {text} --shortest 3", "--shortest does nothing without --parts"),
+        ("train {text} --longest 3", "--longest does nothing without --parts"),
+        ("train {text} --parts 0 --longest 3", "--longest does nothing without --parts"),
+        ("train {text} --loss own --shared 3", "--shared does nothing with --loss own"),
+        ("train {text} --loss softmax --shared 3", "--shared does nothing with --loss softmax"),
+        ("train {text} --loss softmax --negatives 3", "--negatives does nothing with --loss"),
+        ("train {text} --loss hierarchical --negatives 3", "--negatives does nothing with --loss"),
+        ("train {text} --resume {run} --shortest 3", "--shortest does nothing without --parts"),
+        ("train --lines", "--lines does nothing without a text"),
+        ("evaluate {run} --pairs {text} --among 9", "--among does nothing without --analogies"),
+    ],
+)
+def test_what_does_nothing_is_not_taken(saved, text, capsys, options, message):
+    assert command.main(options.format(text=text, run=saved).split()) == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "model, loss, parts", [*(("skipgram", loss, 0) for loss in LOSSES), ("cbow", "shared", 50)]
+)
+def test_every_option_that_is_taken_changes_the_vectors(tmp_path, text, model, loss, parts):
+    def vectors(name, value):
+        said = f"--model {model} --loss {loss} --parts {parts}".split()
+        said += [] if name is None else [FLAGS[name], value]
+        path = tmp_path / "run.npz"
+        if command.main(["train", text, "--save", str(path), *SMALL[:4], *said]) != 0:
+            return None
+        return formats.read_arrays(path)["vectors"].tobytes()
+
+    usual = vectors(None, "")
+    others = {"min_count": "134", "max_words": "9", "sample": "1e-2", "dim": "7", "window": "2",
+              "negatives": "2", "shared": "3", "shortest": "4", "longest": "4", "epochs": "2",
+              "centres": "100", "lr": "0.3", "clip": "1e-3", "seed": "5"}  # fmt: skip
+    made = {name: vectors(name, value) for name, value in others.items()}
+    refused = {name for name, found in made.items() if found is None}
+    assert refused == {
+        *(["shared"] if loss != "shared" else []),
+        *(["negatives"] if loss in ("hierarchical", "softmax") else []),
+        *(["shortest", "longest"] if not parts else []),
+    }
+    assert usual not in made.values()
+
+
+MAGIC = {"png": b"\x89PNG", "PNG": b"\x89PNG", "pdf": b"%PDF", "svg": b"<?xml", "jpg": b"\xff\xd8"}
+
+
+@pytest.mark.parametrize("ending", MAGIC)
+def test_a_picture_is_what_its_name_says(tmp_path, saved, capsys, ending):
+    out = tmp_path / f"map.{ending}"
+    assert command.main(["plot", saved, "--out", str(out), "--method", "pca"]) == 0
+    for path in (out, tmp_path / f"map-loss.{ending}"):
+        assert path.read_bytes().startswith(MAGIC[ending])
+
+
+@pytest.mark.parametrize("name", ["map", "map.txt", "map.npz", ".png"])
+def test_a_picture_of_no_kind_is_refused_before_the_work(tmp_path, saved, text, capsys, name):
+    out = str(tmp_path / name)
+    for arguments in (["plot", saved, "--out", out], ["train", text, "--plot", out]):
+        assert command.main(arguments) == 2
+        output = capsys.readouterr()
+        assert "expected .png, .pdf, .svg" in output.err
+        assert output.out == ""
+
+
+def test_a_test_set_in_another_encoding_is_refused_with_its_place(tmp_path, saved, capsys):
+    path = tmp_path / "set"
+    path.write_bytes("cat\tdog\t1\nnée\tdog\t2\n".encode("latin-1"))
+    for kind in ("--pairs", "--analogies"):
+        path.write_bytes(b": s\ncat dog red blue\ncat \xe9 red blue\n" if kind[2] == "a" else
+                         b"cat\tdog\t1\ncat\tred\t2\n\xe9\tdog\t2\n")  # fmt: skip
+        assert command.main(["evaluate", saved, kind, str(path)]) == 2
+        assert f"{path}, line 3: expected UTF-8, got b'" in capsys.readouterr().err
+
+
 def test_words_that_say_nothing_by_themselves_are_words(tmp_path):
     path = tmp_path / "text"
     path.write_text("1 2 3 4\n" * 20)
@@ -233,6 +312,14 @@ def test_pictures_are_drawn_from_a_file(tmp_path, saved, capsys):
     assert command.main(["plot", saved, "--out", str(out), "--method", "pca"]) == 0
     assert capsys.readouterr().out.split() == [str(out), str(tmp_path / "map-loss.png")]
     assert command.main(["plot", saved, "--out", str(out), "--words", "cat"]) == 2
+
+
+def test_words_are_known_by_their_parts_after_training_too(text, capsys):
+    words = ["--words", "doge", "x"]
+    assert command.main(["train", text, "--parts", "5000", *SMALL, *words]) == 0
+    doge, x = capsys.readouterr().out.splitlines()[-2:]
+    assert len(doge.split("|")[1].split()) == 14
+    assert x.endswith("| (not in the vocabulary)")
 
 
 def test_words_made_of_parts_have_vectors_for_unknown_words(tmp_path, text, capsys):
