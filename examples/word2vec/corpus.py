@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from io import TextIOWrapper
 from pathlib import Path
-from typing import IO
+from typing import IO, NoReturn
 
 from tqdm import tqdm
 
@@ -66,11 +66,28 @@ def read_text(path: str | Path, lines: bool = False) -> Iterator[Sentence]:
 
 
 def files_of(path: Path) -> list[Path]:
-    """The files of a folder and its subfolders, hidden ones aside; or the file itself."""
+    """The files of a folder and its subfolders, hidden ones aside; or the file itself.
+
+    Warns of what is neither: links that lead nowhere or to folders, pipes. Raises OSError for a
+    folder that may not be read.
+    """
     if not path.is_dir():
         return [path]
-    found = (file.relative_to(path) for file in path.rglob("*") if file.is_file())
-    return sorted(path / f for f in found if not any(part.startswith(".") for part in f.parts))
+    found, others = [], []
+    for folder, subfolders, names in os.walk(path, onerror=_raise):
+        subfolders[:] = [name for name in subfolders if not name.startswith(".")]
+        # A link to a folder is not followed: it may lead to one that this folder lies in.
+        others += [Path(folder, n) for n in subfolders if Path(folder, n).is_symlink()]
+        for file in (Path(folder, name) for name in names if not name.startswith(".")):
+            (found if file.is_file() else others).append(file)
+    if others:
+        rest = f" and {len(others) - 1} more" if len(others) > 1 else ""
+        warnings.warn(f"left out {min(others)}{rest}: neither files nor folders", stacklevel=1)
+    return sorted(found)
+
+
+def _raise(error: OSError) -> NoReturn:
+    raise error
 
 
 def pieces(path: Path, end: re.Pattern, bar: tqdm) -> Iterator[str]:
@@ -104,7 +121,7 @@ def pieces(path: Path, end: re.Pattern, bar: tqdm) -> Iterator[str]:
 
 def opened(raw: IO[bytes], path: Path) -> IO[str]:
     """The text in an open file, unpacked if its name says that it is packed."""
-    how = {"encoding": "utf-8", "errors": "surrogateescape"}
+    how = {"encoding": "utf-8-sig", "errors": "surrogateescape"}
     if path.suffix in OPENERS:
         return OPENERS[path.suffix](raw, "rt", **how)
     return TextIOWrapper(raw, **how)

@@ -45,8 +45,9 @@ def test_train_shows_and_draws_what_it_learned(tmp_path, text, capsys):
         assert path.read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
 def test_ctrl_c_saves_and_resume_ends_with_the_same_bytes(
-    tmp_path, text, saved, capsys, monkeypatch
+    tmp_path, text, saved, capsys, monkeypatch, name
 ):
     path = tmp_path / "part.npz"
     steps = iter(range(10_000))
@@ -54,7 +55,7 @@ def test_ctrl_c_saves_and_resume_ends_with_the_same_bytes(
     def interrupting(*args, **options):
         """The optimizer, and in its hundredth step, in epoch 3, Ctrl-C."""
         if next(steps) == 99:
-            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(getattr(signal, name))
         return step(*args, **options)
 
     step = train.optim.SGD.step

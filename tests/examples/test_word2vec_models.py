@@ -292,3 +292,18 @@ def test_ctrl_c_asks_once_and_stops_dead_the_second_time(interruptible):
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="there are no terminals to close")
+@pytest.mark.parametrize("handler", [signal.SIG_DFL, signal.SIG_IGN])
+def test_a_closed_terminal_asks_however_often_it_is_told(handler):
+    before = signal.signal(signal.SIGHUP, handler)
+    try:
+        with until_interrupted() as wanted:
+            assert wanted()
+            for _ in range(2):
+                os.kill(os.getpid(), signal.SIGHUP)
+                assert wanted() == (handler == signal.SIG_IGN)  # as nohup says it
+        assert signal.getsignal(signal.SIGHUP) == handler
+    finally:
+        signal.signal(signal.SIGHUP, before)

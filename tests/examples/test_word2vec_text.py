@@ -3,6 +3,7 @@
 import bz2
 import gzip
 import itertools
+import os
 
 import numpy as np
 import pytest
@@ -73,6 +74,42 @@ def test_packed_files_and_folders_have_the_same_sentences(tmp_path, unit):
     (folder / ".hidden").write_text("not this")
     assert list(corpus.read_text(folder / "a.gz", lines)) == expected
     assert list(corpus.read_text(folder, lines)) == 2 * expected
+
+
+def test_what_is_no_file_in_a_folder_is_told(tmp_path):
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "a.txt").write_text("one two")
+    (tmp_path / ".hidden").mkdir()
+    (tmp_path / ".hidden" / "b.txt").write_text("not this")
+    (tmp_path / "to_file").symlink_to(tmp_path / "sub" / "a.txt")
+    assert list(corpus.read_text(tmp_path)) == 2 * [["one", "two"]]
+    (tmp_path / "to_folder").symlink_to(tmp_path)
+    (tmp_path / "to_nothing").symlink_to(tmp_path / "nothing")
+    os.mkfifo(tmp_path / "sub" / "pipe")
+    with pytest.warns(UserWarning, match=r"left out .*sub/pipe and 2 more: neither files nor fold"):
+        assert list(corpus.read_text(tmp_path)) == 2 * [["one", "two"]]
+
+
+def test_a_folder_that_may_not_be_read_is_refused(tmp_path, monkeypatch):
+    def scandir(path):
+        if str(path) == str(tmp_path / "closed"):  # chmod does not close it to who is root
+            raise PermissionError(13, "Permission denied", str(path))
+        return scan(path)
+
+    scan = os.scandir
+    (tmp_path / "a.txt").write_text("one two")
+    (tmp_path / "closed").mkdir()
+    monkeypatch.setattr(os, "scandir", scandir)
+    with pytest.raises(PermissionError, match="closed"):
+        list(corpus.read_text(tmp_path))
+
+
+@pytest.mark.parametrize("lines", [False, True])
+def test_a_mark_of_byte_order_is_no_part_of_a_word(tmp_path, lines):
+    path = tmp_path / "text"
+    path.write_bytes("one two. three".encode("utf-8-sig"))
+    assert next(corpus.read_text(path, lines))[0] == "one"
+    assert sum(map(len, corpus.read_text(path, lines))) == 3
 
 
 def test_a_line_is_a_sentence_whose_words_are_taken_as_they_are(tmp_path):
