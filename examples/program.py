@@ -57,6 +57,8 @@ def check_can_write(*outputs: Path | None, inputs: Iterable[Path | None] = ()) -
     for path in outputs:
         if path is None:
             continue
+        if not path.parent.is_dir():
+            raise InputError(f"cannot write a file {path}: there is no folder {path.parent}")
         if path.is_dir() or not os.access(path.parent, os.W_OK):
             raise InputError(f"cannot write a file {path}")
         for other in taken:

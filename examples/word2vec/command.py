@@ -62,10 +62,12 @@ def run_train(options: argparse.Namespace) -> int:
     begin, before = time.perf_counter(), run.words
     with until_interrupted() as wanted:
         train(model, vocabulary, text, run, wanted=wanted, epoch_done=save_epoch)
-        if not run.losses:
+        if not any(run.losses):  # or each stood alone
             raise InputError("every word was thinned out. Hint: raise --sample")
         save()
         stopped = not wanted()
+    if not stopped and run.words == before:
+        print(f"{saved_to} had come to the end of its {model.settings.epochs} epochs before")
     speed = (run.words - before) / (time.perf_counter() - begin)
     print(
         f"{'stopped' if stopped else 'trained'} after {run.words:,} words, {speed:,.0f} words/s;"

@@ -105,6 +105,8 @@ def analogies(kv: KeyedVectors, path: Path, among: int | None = AMONG) -> list[A
             wanted = "four words under a heading" if len(words) == 4 else "four words"
             raise ValueError(f"{path}, line {number}: expected {wanted}, got {line[:60]!r}")
         sections[-1][1].append(known(kv, words))
+    if not any(asked for _, asked in sections):
+        raise ValueError(f"{path}: expected lines of four words under headings, got none")
     return [AnalogyScore(name, *_right(kv, asked, among), len(asked)) for name, asked in sections]
 
 

@@ -98,7 +98,7 @@ def _train(commands: argparse._SubParsersAction) -> None:
         type=Path,
         nargs="?",
         metavar="CORPUS",
-        help="a UTF-8 text, also .gz or .bz2, or a folder of such [this Python's own docs]",
+        help="a UTF-8 text, also .gz, .bz2 or .xz, or a folder of such [this Python's own docs]",
     )
     text = partial(_of_the_run, group)
     text(

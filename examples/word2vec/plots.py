@@ -1,6 +1,9 @@
 """Pictures: how the loss fell, where words lie; and nearest neighbours as a table."""
 
-from collections.abc import Sequence
+import re
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +22,7 @@ WORDS = ["list", "string", "dictionary", "file", "read", "error"]
 WORDS += ["integer", "class", "thread", "socket", "server", "month"]
 
 
+GLYPH = "Glyph .* missing from"  # how Matplotlib begins to say that a font lacks a sign
 ENDINGS = (".png", ".pdf", ".svg", ".jpg", ".jpeg", ".webp", ".tif", ".tiff", ".eps", ".ps")
 
 
@@ -37,7 +41,11 @@ def neighbour_table(kv: KeyedVectors, words: Sequence[str], count: int = 7) -> s
 
 def telling_words(words: Sequence[str], count: int = 150) -> np.ndarray:
     """Places of the first words that mean something by themselves: no "the", no "x"."""
-    telling = (len(word) > 2 and word not in ENGLISH_STOP_WORDS for word in words)
+    telling = (
+        # one or two signs of Chinese are a word
+        (len(word) > 2 or not word.isascii()) and word not in ENGLISH_STOP_WORDS
+        for word in words
+    )
     return np.flatnonzero(list(telling))[:count]
 
 
@@ -54,7 +62,23 @@ def _ending(path: Path) -> str:
 
 def _write(figure: Figure, path: str | Path) -> None:
     with whole_file(Path(path)) as file:
-        figure.savefig(file, format=_ending(Path(path))[1:])
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", GLYPH)  # said when places were found
+            figure.savefig(file, format=_ending(Path(path))[1:])
+
+
+@contextmanager
+def _told_once() -> Iterator[None]:
+    """One warning for all the signs that the font lacks, which are one each for Matplotlib."""
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        yield
+    lacking = [one for one in told if re.match(GLYPH, str(one.message))]
+    for one in told:
+        if one not in lacking:
+            warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
+    if lacking:
+        warnings.warn(f"the font has no picture of {len(lacking)} signs", stacklevel=1)
 
 
 def draw_loss(losses: Sequence[float], path: str | Path) -> None:
@@ -113,7 +137,8 @@ def draw_map(
         )
         for (x, y), word, group in zip(places, words, groups, strict=True)
     ]
-    canvas.draw()
+    with _told_once():
+        canvas.draw()
     boxes = [label.get_window_extent() for label in labels]
     pixels = spread(
         np.array([[(box.x0 + box.x1) / 2, (box.y0 + box.y1) / 2] for box in boxes]),

@@ -250,6 +250,27 @@ def test_a_test_set_in_another_encoding_is_refused_with_its_place(tmp_path, save
         assert f"{path}, line 3: expected UTF-8, got b'" in capsys.readouterr().err
 
 
+def test_words_that_each_stand_alone_once_thinned_out_teach_nothing(tmp_path, capsys):
+    path = tmp_path / "text"
+    path.write_text("a b. " * 100)
+    assert command.main(["train", str(path), "--epochs", "1"]) == 2
+    assert "every word was thinned out. Hint: raise --sample" in capsys.readouterr().err
+
+
+def test_a_run_at_its_end_says_so(saved, text, capsys):
+    assert command.main(["train", text, "--resume", saved]) == 0
+    assert f"{saved} had come to the end of its 10 epochs before" in capsys.readouterr().out
+
+
+def test_words_in_signs_that_the_font_lacks_are_a_map_and_one_warning(tmp_path):
+    path = tmp_path / "text"
+    path.write_text("你好 世界 再见 $x$ $\\foo$\n" * 50)
+    options = ["--lines", "--plot", str(tmp_path / "map.png"), *SMALL]
+    with pytest.warns(UserWarning, match="the font has no picture of . signs") as told:
+        assert command.main(["train", str(path), *options]) == 0
+    assert len(told) == 1
+
+
 def test_words_that_say_nothing_by_themselves_are_words(tmp_path):
     path = tmp_path / "text"
     path.write_text("1 2 3 4\n" * 20)
@@ -366,15 +387,18 @@ def test_a_corpus_that_cannot_be_used_is_one_sentence(tmp_path, capsys, content,
         ("train {dir}/text --resume {dir}/odd", "expected an .npz file"),
         ("train {dir}/text --resume {dir}/vectors.npz", "expected a file that train wrote"),
         ("train {dir}/text --save {dir}", "cannot write a file"),
+        ("train {dir}/text --save {dir}/no/run.npz", "there is no folder {dir}/no"),
+        ("evaluate {dir}/vectors.npz --analogies {dir}/empty", "empty: expected lines of four w"),
         ("evaluate {dir}/vectors.npz", "nothing to evaluate by"),
         ("analogy {dir}/vectors.npz a b x", "'x' is not in the vocabulary"),
     ],
 )
 def test_what_cannot_be_done_is_one_sentence(tmp_path, capsys, arguments, message):
     (tmp_path / "odd").write_text("something else")
+    (tmp_path / "empty").touch()
     np.savez(tmp_path / "vectors.npz", words=np.array(["a", "b"]), vectors=np.eye(2))
     assert command.main(arguments.format(dir=tmp_path).split()) == 2
-    assert message in capsys.readouterr().err
+    assert message.format(dir=tmp_path) in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
