@@ -44,7 +44,7 @@ rate = partial(number, float, 1e-6, 1e3)
 
 def device(add: Callable[..., Any]) -> None:
     """The option that says where to compute."""
-    text = "where to compute; cuda is a GPU, by CuPy [%(default)s]"
+    text = "where to compute; cuda is a GPU, by CuPy; no part of what is saved [%(default)s]"
     add("--device", choices=("cpu", "cuda"), default="cpu", help=text)
 
 

@@ -123,4 +123,4 @@ def _right(
     right = [
         bool(found) and kv.index[found[0][0]] == i for found, i in zip(answers, d, strict=True)
     ]
-    return sum(right), len(ids)
+    return sum(map(bool, right)), len(ids)
