@@ -4,11 +4,13 @@
     python -m benchmarks.word2vec CORPUS --rounds 3            # speed beside gensim, one core each
     python -m benchmarks.word2vec CORPUS --cores 2 --rounds 3  # two cores each
     python -m benchmarks.word2vec CORPUS --epochs 5 --seeds 1 2 --pairs FILE... --analogies FILE
+    python -m benchmarks.word2vec CORPUS --set centres=1024 lr=0.05  # ours with other settings
 
 CORPUS has a sentence a line. Contestants take turns, each in a process of its own that is held to
 its cores, its BLAS to one thread. Time is that of training alone, after a short warm-up: reading
 the text and counting its words is left out for both. Words are those of the vocabulary, before
-thinning out. Both use their defaults: dimension 100, window 5, min_count 5, sample 1e-3.
+thinning out. Both use their defaults: dimension 100, window 5, min_count 5, sample 1e-3. All of it
+is on the CPU. Without gensim only ours runs.
 """
 
 import argparse
@@ -32,25 +34,29 @@ from examples.word2vec.models import Model, Settings
 from examples.word2vec.train import Run, train
 from examples.word2vec.vocabulary import Text, Vocabulary, keep_probability
 
+WARM_UP = 2_000  # sentences of the short training before the one that is timed
 ONE_THREAD = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 # -- contestants: words, seconds, and vectors in a file --------------------------------------------
 
 
-def ours(corpus: Path, epochs: int, seed: int, cores: int, out: Path) -> tuple[int, float]:
-    """The example with its defaults."""
+def ours(options: argparse.Namespace, epochs: int, seed: int) -> tuple[int, float]:
+    """The example with its defaults, but for those of --set."""
+    corpus = options.corpus
     vocabulary = Vocabulary.build(read_text(corpus, lines=True), 5)
     text = vocabulary.encode(read_text(corpus, lines=True))
-    ts.set_num_threads(cores)
-    words, seconds, model = timed(vocabulary, text, Settings(epochs=epochs, seed=seed))
-    np.savez(out, words=np.array(vocabulary.words), vectors=model.inputs.vectors())
+    ts.set_num_threads(options.cores)
+    settings = Settings(epochs=epochs, seed=seed, **dict(options.set))
+    words, seconds, model = timed(vocabulary, text, settings)
+    np.savez(options.out, words=np.array(vocabulary.words), vectors=model.inputs.vectors())
     return words, seconds
 
 
 def timed(vocabulary: Vocabulary, text: Text, settings: Settings) -> tuple[int, float, Model]:
-    """One training, after another on the first 2,000 sentences."""
-    start = Text(text.ids[: text.bounds[2000]], text.bounds[:2001])
+    """One training, after another on the first sentences."""
+    bounds = text.bounds[: WARM_UP + 1]
+    start = Text(text.ids[: bounds[-1]], bounds)
     train(Model(vocabulary, settings), vocabulary, start, Run())
     model = Model(vocabulary, settings)
     begin = time.perf_counter()
@@ -58,18 +64,18 @@ def timed(vocabulary: Vocabulary, text: Text, settings: Settings) -> tuple[int, 
     return settings.epochs * len(text.ids), time.perf_counter() - begin, model
 
 
-def gensim(corpus: Path, epochs: int, seed: int, cores: int, out: Path) -> tuple[int, float]:
+def gensim(options: argparse.Namespace, epochs: int, seed: int) -> tuple[int, float]:
     """Skip-gram with negative sampling, a worker a core."""
     from gensim.models import Word2Vec
 
-    with open(corpus, encoding="utf-8") as file:
+    with open(options.corpus, encoding="utf-8") as file:
         sentences = [line.split() for line in file]
-    model = Word2Vec(sg=1, hs=0, epochs=epochs, seed=seed, workers=cores)
+    model = Word2Vec(sg=1, hs=0, epochs=epochs, seed=seed, workers=options.cores)
     model.build_vocab(sentences)
     begin = time.perf_counter()
     _, words = model.train(sentences, total_examples=model.corpus_count, epochs=epochs)
     seconds = time.perf_counter() - begin
-    np.savez(out, words=np.array(model.wv.index_to_key), vectors=model.wv.vectors)
+    np.savez(options.out, words=np.array(model.wv.index_to_key), vectors=model.wv.vectors)
     return words, seconds
 
 
@@ -93,10 +99,10 @@ def in_a_process(name: str, cores: int, *arguments: object) -> float:
         [str(part) for part in command],
         env={**os.environ, **dict.fromkeys(ONE_THREAD, "1")},
         preexec_fn=lambda: os.sched_setaffinity(0, allowed),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        check=True,
+        capture_output=True,
     )
+    if done.returncode:
+        sys.exit(f"{name} failed:\n{done.stderr.decode(errors='replace')}")
     words, seconds = json.loads(done.stdout.splitlines()[-1])
     return words / seconds
 
@@ -105,7 +111,8 @@ def compare(options: argparse.Namespace) -> None:
     """Rounds for each seed; then the scores of the last round's vectors."""
     names = [name for name in CONTESTANTS if name == "ours" or find_spec(name)]
     heading(
-        f"word2vec on {options.corpus.name}, {options.epochs} epochs, {options.cores} cores each;"
+        f"word2vec on {options.corpus.name}, {options.epochs} epochs, {options.cores} cores each,"
+        f" {dict(options.set) or 'default settings'};"
         f" load before {os.getloadavg()[0]:.1f}"
     )
     with tempfile.TemporaryDirectory() as folder:
@@ -115,6 +122,8 @@ def compare(options: argparse.Namespace) -> None:
                 for name in names:
                     out = Path(folder, f"{name}.npz")
                     settings = ["--epochs", options.epochs, "--seeds", seed, "--out", out]
+                    if options.set:
+                        settings += ["--set", *("=".join(map(str, pair)) for pair in options.set)]
                     speed = in_a_process(name, options.cores, options.corpus, *settings)
                     speeds[name].append(speed)
             print(f"\nseed {seed}{'words/s, median':>24}{'all':>12}")
@@ -181,6 +190,15 @@ def growing(rounds: int, cores: int) -> None:
         print(f"{V:12,}{words}{kept:12.0%}{trained}")
 
 
+def setting(text: str) -> tuple[str, object]:
+    """A setting of ours, read from NAME=VALUE."""
+    name, _, value = text.partition("=")
+    usual = {n: v for n, v in Settings()._asdict().items() if n not in ("epochs", "seed")}
+    if name not in usual:
+        raise argparse.ArgumentTypeError(f"expected a name of {', '.join(usual)}, got {text!r}")
+    return name, type(usual[name])(value)
+
+
 def main() -> None:
     """Print what was asked for."""
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
@@ -189,6 +207,7 @@ def main() -> None:
     p.add_argument("--rounds", type=int, default=1)
     p.add_argument("--seeds", type=int, nargs="+", default=[1])
     p.add_argument("--cores", type=int, default=1)
+    p.add_argument("--set", type=setting, nargs="+", default=[], metavar="NAME=VALUE")
     p.add_argument("--pairs", type=Path, nargs="+", default=[])
     p.add_argument("--analogies", type=Path, nargs="+", default=[])
     p.add_argument("--contestant", choices=CONTESTANTS, help=argparse.SUPPRESS)
@@ -196,8 +215,7 @@ def main() -> None:
     options = p.parse_args()
     if options.contestant:
         run = CONTESTANTS[options.contestant]
-        result = run(options.corpus, options.epochs, options.seeds[0], options.cores, options.out)
-        print(json.dumps(result))
+        print(json.dumps(run(options, options.epochs, options.seeds[0])))
     elif options.corpus is None:
         growing(options.rounds, options.cores)
     else:

@@ -44,7 +44,7 @@ rate = partial(number, float, 1e-6, 1e3)
 
 def device(add: Callable[..., Any]) -> None:
     """The option that says where to compute."""
-    text = "where to compute; cuda is a GPU, by CuPy [%(default)s]"
+    text = "where to compute; cuda is a GPU, by CuPy; no part of what is saved [%(default)s]"
     add("--device", choices=("cpu", "cuda"), default="cpu", help=text)
 
 
@@ -57,6 +57,8 @@ def check_can_write(*outputs: Path | None, inputs: Iterable[Path | None] = ()) -
     for path in outputs:
         if path is None:
             continue
+        if not path.parent.is_dir():
+            raise InputError(f"cannot write a file {path}: there is no folder {path.parent}")
         if path.is_dir() or not os.access(path.parent, os.W_OK):
             raise InputError(f"cannot write a file {path}")
         for other in taken:

@@ -4,7 +4,7 @@ import argparse
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,15 +16,18 @@ from tinygrad_sparse.errors import DeviceError
 
 from ..program import INTERRUPTED, InputError, check_can_write, exit_code
 from . import evaluation, formats, store
-from .corpus import Sentence, read_text
+from .corpus import Sentences, read_text
+from .evaluation import AMONG
 from .formats import FormatError
 from .keyed_vectors import KeyedVectors, UnknownWordError
 from .models import Model, Settings
-from .options import DEFAULTS, PROGRAM, READING, as_said, parser, said
-from .plots import WORDS, draw_loss, draw_map, neighbour_table, telling_words
+from .options import DEFAULTS, PROGRAM, READING, as_said, check_effect, parser, said
+from .plots import WORDS, check_can_draw, draw_loss, draw_map, neighbour_table, telling_words
 from .python_docs import python_docs
 from .train import Run, train, until_interrupted
 from .vocabulary import Text, Vocabulary
+
+DOCS = "the documentation of this Python"  # what is read where no text is named
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -42,6 +45,7 @@ def run_train(options: argparse.Namespace) -> int:
     pictures = (options.plot, options.plot and of_loss(options.plot))
     check_can_write(saved_to, *pictures, inputs=[options.corpus])
     check_can_write(*pictures, inputs=[options.resume])
+    check_can_draw(options.plot)
     prepare = resumed if options.resume else fresh
     model, vocabulary, text, run, reading = prepare(options)
 
@@ -58,10 +62,12 @@ def run_train(options: argparse.Namespace) -> int:
     begin, before = time.perf_counter(), run.words
     with until_interrupted() as wanted:
         train(model, vocabulary, text, run, wanted=wanted, epoch_done=save_epoch)
-        if not run.losses:
+        if not any(run.losses):  # or each stood alone
             raise InputError("every word was thinned out. Hint: raise --sample")
         save()
         stopped = not wanted()
+    if not stopped and run.words == before:
+        print(f"{saved_to} had come to the end of its {model.settings.epochs} epochs before")
     speed = (run.words - before) / (time.perf_counter() - begin)
     print(
         f"{'stopped' if stopped else 'trained'} after {run.words:,} words, {speed:,.0f} words/s;"
@@ -71,7 +77,8 @@ def run_train(options: argparse.Namespace) -> int:
         hint = f"; go on with --resume {saved_to}" if saved_to is not None else ", nothing is saved"
         print(f"interrupted{hint}", file=sys.stderr)
         return INTERRUPTED
-    kv = KeyedVectors(vocabulary.words, model.inputs.vectors())
+    table = model.inputs.table.numpy()[len(vocabulary.words) :]  # of n-grams, if there are any
+    kv = KeyedVectors(vocabulary.words, model.inputs.vectors(), model.settings.grams, table)
     print("\n" + neighbour_table(kv, options.words or (WORDS if options.corpus is None else [])))
     if options.plot is not None:
         draw(kv, run.losses, options.plot)
@@ -86,22 +93,23 @@ Start = tuple[Model, Vocabulary, Text, Run, dict[str, Any]]
 def fresh(options: argparse.Namespace) -> Start:
     """A run from the beginning."""
     chosen = DEFAULTS | said(options)
+    check_effect(options, chosen)
     reading = {name: chosen.pop(name) for name in READING}
     sentences = reader(options.corpus, reading)
-    vocabulary = Vocabulary.build(sentences(), reading["min_count"], reading["max_words"])
+    vocabulary = Vocabulary.build(sentences, reading["min_count"], reading["max_words"])
     if len(vocabulary.words) < 2:
         few = reading["max_words"] is not None and reading["max_words"] < 2
         raise InputError(
             f"fewer than 2 words occur {reading['min_count']} times or more"
-            f" in {options.corpus or 'the documentation of this Python'}."
+            f" in {options.corpus or DOCS}."
             f" Hint: {'raise --max-words' if few else 'give a longer text, or lower --min-count'}"
         )
     if options.plot is not None and len(telling_words(vocabulary.words)) < 2:
         raise InputError("a map needs 2 words of 3 letters or more, stop words left aside")
-    text = vocabulary.encode(sentences())
-    if (np.bincount(text.ids, minlength=len(vocabulary.words)) < vocabulary.counts).any():
-        hint = "a pipe can be read only once: write it to a file"
-        raise InputError(f"{options.corpus} changed while it was read. Hint: {hint}")
+    text = vocabulary.encode(sentences)
+    if sentences.changed():
+        hint = "train on a copy, or once nothing writes there"
+        raise InputError(f"{options.corpus or DOCS} changed while it was read. Hint: {hint}")
     reading["text"] = text.checksum()
     if (np.diff(text.bounds) < 2).all():
         raise InputError("no sentence has two words to learn from. Hint: lower --min-count")
@@ -127,21 +135,25 @@ def resumed(options: argparse.Namespace) -> Start:
                 f"{options.resume} is a run with {as_said(name, kept[name])}, which --resume goes"
                 f" on with, got {as_said(name, value)}. Hint: leave it out, or start a new run"
             )
-    text = vocabulary.encode(reader(options.corpus, reading)())
-    if text.checksum() != reading.get("text"):
+    check_effect(options, kept)
+    text = vocabulary.encode(reader(options.corpus, reading))
+    if text.checksum() != reading["text"]:
         raise InputError(
-            f"{options.resume} is a run on another text than {options.corpus or 'the default'}:"
+            f"{options.resume} is a run on another text than {options.corpus or DOCS}:"
             f" {int(vocabulary.counts.sum()):,} words, here {len(text.ids):,}."
             " Hint: name the text of that run"
         )
     return model, vocabulary, text, run, reading
 
 
-def reader(corpus: Path | None, reading: dict[str, Any]) -> Callable[[], Iterator[Sentence]]:
-    """What reads the sentences, each time from the start."""
+def reader(corpus: Path | None, reading: dict[str, Any]) -> Sentences:
+    """The sentences of the corpus, each time from the start."""
     if corpus is None:
-        return python_docs
-    return partial(read_text, corpus, bool(reading["lines"]))
+        return Sentences(python_docs)
+    if corpus.exists() and not (corpus.is_file() or corpus.is_dir()):
+        hint = "a text is read twice: write it to a file"
+        raise InputError(f"{corpus} is neither a file nor a folder. Hint: {hint}")
+    return Sentences(partial(read_text, corpus, bool(reading["lines"])))
 
 
 def draw(kv: KeyedVectors, losses: Sequence[float], path: Path) -> None:
@@ -175,6 +187,8 @@ def run_evaluate(options: argparse.Namespace) -> None:
     kv = store.load_vectors(options.vectors)
     if not options.pairs and not options.analogies:
         raise InputError("nothing to evaluate by. Hint: --pairs FILE or --analogies FILE")
+    if options.among is not None and not options.analogies:
+        raise InputError("--among does nothing without --analogies. Hint: leave it out")
     try:
         for path in options.pairs:
             score = evaluation.word_pairs(kv, path)
@@ -182,7 +196,7 @@ def run_evaluate(options: argparse.Namespace) -> None:
             if score.unknown:
                 print(f"  not in the vocabulary: {', '.join(score.unknown)}")
         for path in options.analogies:
-            show_analogies(path, evaluation.analogies(kv, path, options.among))
+            show_analogies(path, evaluation.analogies(kv, path, options.among or AMONG))
     except ValueError as error:
         raise InputError(str(error)) from error
 
@@ -199,7 +213,8 @@ def show_analogies(path: Path, scores: list[evaluation.AnalogyScore]) -> None:
 def run_plot(options: argparse.Namespace) -> None:
     """The map; the loss too where the file has it."""
     check_can_write(options.out, of_loss(options.out), inputs=[options.vectors])
-    kv = store.load_vectors(options.vectors)
+    check_can_draw(options.out)
+    kv, losses = store.load_shown(options.vectors)
     words = options.words and [word for word in options.words if kv.has_vector(word)]
     if options.words and (unknown := sorted(set(options.words) - set(words))):
         warnings.warn(f"not in the vocabulary: {', '.join(unknown)}", stacklevel=1)
@@ -208,9 +223,6 @@ def run_plot(options: argparse.Namespace) -> None:
     except ValueError as error:
         raise InputError(str(error)) from error
     print(options.out)
-    with open(options.vectors, "rb") as file:
-        kind = formats.kind_of(file)
-    losses = formats.read_arrays(options.vectors).get("losses", []) if kind == "npz" else []
     if len(losses):
         draw_loss(losses, of_loss(options.out))
         print(of_loss(options.out))

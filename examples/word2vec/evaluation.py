@@ -8,9 +8,9 @@ from typing import NamedTuple
 import numpy as np
 from scipy.stats import spearmanr
 
-from .keyed_vectors import KeyedVectors, unit_rows
+from .keyed_vectors import KeyedVectors
 
-AT_ONCE = 256  # analogies that are scored against all words at a time
+AMONG = 30_000  # words among which the answer to an analogy is looked for
 
 
 class PairScore(NamedTuple):
@@ -32,11 +32,19 @@ class AnalogyScore(NamedTuple):
 
 
 def rows_of(path: Path) -> Iterator[tuple[int, str]]:
-    """The numbered lines of a UTF-8 file that say something: no empty ones, no `#` comments."""
-    with open(path, encoding="utf-8-sig") as file:
-        for number, line in enumerate(file, 1):
-            if line.strip() and not line.startswith("#"):
-                yield number, line.strip()
+    """The numbered lines of a UTF-8 file that say something: no empty ones, no `#` comments.
+
+    Raises ValueError for another encoding, with the line.
+    """
+    with open(path, "rb") as file:
+        for number, raw in enumerate(file, 1):
+            try:
+                line = raw.decode("utf-8-sig" if number == 1 else "utf-8").strip()
+            except UnicodeDecodeError as error:
+                got = f"line {number}: expected UTF-8, got {raw[:40]!r}"
+                raise ValueError(f"{path}, {got}") from error
+            if line and not line.startswith("#"):
+                yield number, line
 
 
 def known(kv: KeyedVectors, words: Iterable[str]) -> list[str | None]:
@@ -81,7 +89,7 @@ def word_pairs(kv: KeyedVectors, path: Path) -> PairScore:
     return PairScore(rho, len(judged), total, sorted(unknown))
 
 
-def analogies(kv: KeyedVectors, path: Path, among: int | None = 30_000) -> list[AnalogyScore]:
+def analogies(kv: KeyedVectors, path: Path, among: int | None = AMONG) -> list[AnalogyScore]:
     """Complete a : b = c : ? for lines "a b c d" under headings ": section", section by section.
 
     The answer is the word nearest to b - a + c (unit vectors; Mikolov et al., 2013), of the `among`
@@ -97,21 +105,22 @@ def analogies(kv: KeyedVectors, path: Path, among: int | None = 30_000) -> list[
             wanted = "four words under a heading" if len(words) == 4 else "four words"
             raise ValueError(f"{path}, line {number}: expected {wanted}, got {line[:60]!r}")
         sections[-1][1].append(known(kv, words))
-    unit = kv.unit[:among]
-    return [AnalogyScore(name, *_right(kv, unit, asked), len(asked)) for name, asked in sections]
+    if not any(asked for _, asked in sections):
+        raise ValueError(f"{path}: expected lines of four words under headings, got none")
+    return [AnalogyScore(name, *_right(kv, asked, among), len(asked)) for name, asked in sections]
 
 
 def _right(
-    kv: KeyedVectors, unit: np.ndarray, questions: list[list[str | None]]
+    kv: KeyedVectors, questions: list[list[str | None]], among: int | None
 ) -> tuple[int, int]:
     """How many of the questions are answered right, and how many can be asked."""
-    ids = [[kv.index[w] for w in question if w is not None] for question in questions]
-    ids = [four for four in ids if len(four) == 4 and max(four) < len(unit)]
-    right = 0
-    for start in range(0, len(ids), AT_ONCE):
-        a, b, c, d = np.array(ids[start : start + AT_ONCE]).T
-        cosines = unit_rows(unit[b] - unit[a] + unit[c]) @ unit.T
-        for given in (a, b, c):
-            cosines[np.arange(len(a)), given] = -np.inf
-        right += int((cosines.argmax(axis=1) == d).sum())
-    return right, len(ids)
+    ids = np.array([[kv.index[w] for w in q] for q in questions if None not in q], np.int64)
+    ids = ids.reshape(-1, 4)
+    ids = ids[ids.max(axis=1, initial=-1) < len(kv.unit[:among])]
+    a, b, c, d = ids.T
+    unit = kv.unit
+    answers = kv.nearest(unit[b] - unit[a] + unit[c], ids[:, :3], 1, among)
+    right = [
+        bool(found) and kv.index[found[0][0]] == i for found, i in zip(answers, d, strict=True)
+    ]
+    return sum(map(bool, right)), len(ids)

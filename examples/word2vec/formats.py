@@ -6,8 +6,11 @@ origin can hold wrong numbers, but it cannot run anything. What is not as promis
 the place where it is wrong.
 """
 
+import codecs
 import zipfile
 import zlib
+from collections.abc import Callable, Sequence
+from io import BytesIO
 from pathlib import Path
 from typing import IO
 
@@ -17,6 +20,7 @@ from ..program import whole_file
 from .keyed_vectors import KeyedVectors
 
 LONGEST = 10_000  # bytes of a word, or of a header
+SAMPLE = 1 << 14  # bytes after the header that tell text from numbers
 
 
 class FormatError(ValueError):
@@ -24,13 +28,53 @@ class FormatError(ValueError):
 
 
 def save(kv: KeyedVectors, path: str | Path, kind: str) -> None:
-    """Write words and vectors as "text", "binary" or "npz". A file appears whole or not at all."""
-    spaced = next((word for word in kv.words if not word or word.split() != [word]), None)
-    if kind != "npz" and spaced is not None:
-        hint = "Hint: npz can hold it"
-        raise FormatError(f"a word2vec file cannot hold a word with a blank: {spaced!r}. {hint}")
+    """Write words and vectors as "text", "binary" or "npz". A file appears whole or not at all.
+
+    Raises FormatError, before anything is written, for what `load` would not read back.
+    """
+    check_can_hold(kv.words, kv.vectors, kind)
     with whole_file(Path(path)) as file:
         WRITERS[kind](file, kv)
+
+
+def check_can_hold(words: Sequence[str], vectors: np.ndarray, kind: str) -> None:
+    """Raise FormatError unless a file of this kind reads back as just these words and vectors."""
+    reasons = NPZ_CANNOT if kind == "npz" else WORD2VEC_CANNOT
+    for word in words:
+        for cannot, why in reasons.items():
+            if cannot(word):
+                name = "an .npz file" if kind == "npz" else "a word2vec file"
+                hint = "" if kind == "npz" else ". Hint: npz can hold it"
+                got = repr(word if len(word) < 60 else word[:60] + "...")
+                raise FormatError(f"{name} cannot hold a word {why}: {got}{hint}")
+    _check_vectors(words, vectors)
+    if kind != "npz" and vectors.shape[1] == 0:
+        raise FormatError("a word2vec file cannot hold vectors of 0 numbers. Hint: npz can")
+    if kind != "npz" and len(words):
+        start, rows = BytesIO(), 1 + SAMPLE // vectors.shape[1]
+        WRITERS[kind](start, KeyedVectors(words[:rows], vectors[:rows]))
+        if kind_of(start) != kind:  # the bytes of very few numbers can be digits by chance
+            got = f"{words[0]!r} and {vectors[0]}"
+            raise FormatError(f"a {kind} file that begins with {got} looks like another. Hint: npz")
+
+
+def _is_no_utf8(word: str) -> bool:
+    try:
+        word.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
+# Why no file of a kind can hold a word.
+NPZ_CANNOT: dict[Callable[[str], bool], str] = {
+    lambda word: word.endswith("\0"): "that ends in NUL",
+}
+WORD2VEC_CANNOT: dict[Callable[[str], bool], str] = {
+    lambda word: word.split() != [word]: "with a blank, or none",
+    _is_no_utf8: "that is not UTF-8",
+    lambda word: len(word.encode()) > LONGEST: f"of more than {LONGEST:,} bytes",
+}
 
 
 def _write_text(file: IO[bytes], kv: KeyedVectors) -> None:
@@ -47,7 +91,7 @@ def _write_binary(file: IO[bytes], kv: KeyedVectors) -> None:
 
 
 def _write_npz(file: IO[bytes], kv: KeyedVectors) -> None:
-    np.savez(file, words=np.array(kv.words), vectors=kv.vectors)
+    np.savez(file, words=np.array(kv.words, np.str_), vectors=kv.vectors)
 
 
 WRITERS = {"text": _write_text, "binary": _write_binary, "npz": _write_npz}
@@ -73,18 +117,31 @@ def kind_by_name(path: Path) -> str:
 
 
 def kind_of(file: IO[bytes]) -> str:
-    """Which format an open file has: only text has numbers after the first word."""
+    """Which format an open file has: the beginning of text is text, be it with a mistake."""
+    file.seek(0)
     start = file.read(4)
     file.seek(0)
     if start == b"PK\x03\x04":
         return "npz"
-    file.readline(LONGEST)
-    fields = file.readline(1 << 20).split()[1:]
+    header, sample = file.readline(LONGEST).split(), file.read(SAMPLE)
     file.seek(0)
+    fields = sample.partition(b"\n")[0].split(b" ")[1:]
     try:
-        return "text" if fields and [float(field) for field in fields] else "binary"
+        numbers = len([float(field) for field in fields])
     except ValueError:
-        return "binary"
+        numbers = 0
+    # Vectors whose bytes are all letters are too rare to think of; if short, `save` refuses them.
+    right = numbers > 0 and header[1:] == [b"%d" % numbers]
+    return "text" if right or _is_printable(sample) else "binary"
+
+
+def _is_printable(sample: bytes) -> bool:
+    """Whether it is UTF-8, cut anywhere, of characters that show or part lines."""
+    try:
+        text = codecs.getincrementaldecoder("utf-8")().decode(sample)
+    except UnicodeDecodeError:
+        return False
+    return "".join(text.split()).isprintable() and not text.isspace() and text != ""
 
 
 def _header(file: IO[bytes], size: int, least: int) -> tuple[int, int]:
@@ -141,8 +198,9 @@ def _until_blank(file: IO[bytes], where: str) -> bytes:
     while (byte := file.read(1)) != b" ":
         if not byte or len(raw) >= LONGEST:
             raise FormatError(f"{where}: expected a word and a blank, got {bytes(raw[:40])!r}")
-        raw += byte
-    return bytes(raw).lstrip(b"\n")
+        if byte != b"\n" or raw:
+            raw += byte
+    return bytes(raw)
 
 
 def _checked(file: IO[bytes], words: list[str], vectors: np.ndarray) -> KeyedVectors:
@@ -153,12 +211,18 @@ def _checked(file: IO[bytes], words: list[str], vectors: np.ndarray) -> KeyedVec
 
 def _as_vectors(words: list[str], vectors: np.ndarray) -> KeyedVectors:
     if len(set(words)) < len(words):
-        twice = next(word for i, word in enumerate(words) if word in words[:i])
+        seen: set[str] = set()
+        twice = next(word for word in words if word in seen or seen.add(word))
         raise FormatError(f"expected each word once, got {twice!r} twice")
-    bad = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
+    _check_vectors(words, vectors)
+    return KeyedVectors(words, vectors)
+
+
+def _check_vectors(words: Sequence[str], vectors: np.ndarray) -> None:
+    with np.errstate(over="ignore"):
+        bad = np.flatnonzero(~np.isfinite(vectors.astype(np.float32)).all(axis=1))
     if len(bad):
         raise FormatError(f"expected finite numbers, got others for {words[bad[0]]!r}")
-    return KeyedVectors(words, vectors)
 
 
 # What NumPy and the zip and deflate under it raise for what is no .npz file; TypeError for a .npy.

@@ -7,7 +7,7 @@ import numpy as np
 from .inputs import Grams
 
 Ranked = list[tuple[str, float]]
-AT_ONCE = 1024  # queries that are scored against all words at a time
+AT_ONCE = 1 << 25  # cosines in memory at a time
 
 
 class UnknownWordError(KeyError):
@@ -23,8 +23,12 @@ class UnknownWordError(KeyError):
 
 def unit_rows(vectors: np.ndarray) -> np.ndarray:
     """Each row at length 1, so that a dot product is a cosine; a row of zeros stays."""
-    lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
-    return vectors / np.where(lengths > 0, lengths, 1)
+    with np.errstate(invalid="ignore", over="ignore"):  # what is infinite has no direction: NaN
+        # Squares of 1e30 leave float32: so first by a power of 2, which rounds nothing.
+        _, exponents = np.frexp(np.abs(vectors).max(axis=-1, keepdims=True, initial=0))
+        vectors = np.ldexp(vectors, -exponents)
+        lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
+        return vectors / np.where(lengths > 0, lengths, 1)
 
 
 class KeyedVectors:
@@ -103,14 +107,14 @@ class KeyedVectors:
         signs = np.array([1.0] * len(positive) + [-1.0] * len(negative), np.float32)
         query = (signs[:, None] * unit_rows(self[[*positive, *negative]])).mean(axis=0)
         asked = [self.index[w] for w in (*positive, *negative) if w in self.index]
-        return self._nearest(query[None], [asked], topn, among)[0]
+        return self.nearest(query[None], [asked], topn, among)[0]
 
     def neighbours(self, words: Sequence[str], topn: int = 10) -> list[Ranked]:
         """For each of many words the ones nearest to it, by one product of matrices."""
         if not words:
             return []
         asked = [[self.index[w]] if w in self.index else [] for w in words]
-        return self._nearest(self[list(words)], asked, topn, None)
+        return self.nearest(self[list(words)], asked, topn)
 
     def doesnt_match(self, words: Sequence[str]) -> str:
         """The word that is furthest from the mean of all. Raises UnknownWordError."""
@@ -119,15 +123,23 @@ class KeyedVectors:
         unit = unit_rows(self[list(words)])
         return words[int(np.argmin(unit @ unit_rows(unit.mean(axis=0))))]
 
-    def _nearest(
-        self, queries: np.ndarray, asked: list[list[int]], topn: int, among: int | None
+    def nearest(
+        self,
+        queries: np.ndarray,
+        asked: Sequence[Sequence[int]],
+        topn: int = 10,
+        among: int | None = None,
     ) -> list[Ranked]:
-        """For each query (n, d) the `topn` words with the highest cosine, without those `asked`."""
+        """For each query (n, d) the `topn` words with the highest cosine, without those `asked`.
+
+        With `among`, of that many first words.
+        """
         found = []
         unit = self.unit[:among]
-        for start in range(0, len(queries), AT_ONCE):
-            cosines = unit_rows(queries[start : start + AT_ONCE]) @ unit.T
-            for row, mine in zip(cosines, asked[start:], strict=False):
+        step = max(1, AT_ONCE // max(1, len(unit)))
+        for start in range(0, len(queries), step):
+            cosines = unit_rows(queries[start : start + step]) @ unit.T
+            for row, mine in zip(cosines, asked[start : start + step], strict=True):
                 row[[i for i in mine if i < len(unit)]] = -np.inf
                 best = top(row, topn)
                 found.append([(self.words[i], float(row[i])) for i in best if row[i] > -np.inf])
@@ -139,5 +151,7 @@ def top(values: np.ndarray, count: int) -> np.ndarray:
     count = min(count, len(values))
     if count <= 0:
         return np.zeros(0, np.int64)
+    if count == 1:
+        return values.argmax(keepdims=True)
     best = np.argpartition(-values, count - 1)[:count]
     return best[np.lexsort((best, -values[best]))]

@@ -35,6 +35,11 @@ class Settings(NamedTuple):
     sample: float = 1e-3
     seed: int = 1
 
+    @property
+    def grams(self) -> Grams | None:
+        """The n-grams that words are made of; None if they are whole."""
+        return Grams(self.shortest, self.longest, self.parts) if self.parts else None
+
 
 def skip_gram(inputs: Words | Parts, batch: Batch) -> Task:
     """A word predicts each word around it."""
@@ -80,9 +85,8 @@ class Model:
         elif tuple(table.shape for table in tables) != shapes:
             raise ValueError(f"expected tables {shapes}, got {[table.shape for table in tables]}")
         self.inputs: Words | Parts = Words(tables[0], device)
-        if s.parts:
-            grams = Grams(s.shortest, s.longest, s.parts)
-            self.inputs = Parts(tables[0], vocabulary.words, grams, device)
+        if s.grams is not None:
+            self.inputs = Parts(tables[0], vocabulary.words, s.grams, device)
         self.outputs = ts.parameter(tables[1], name="outputs", device=device)
 
     @property

@@ -5,7 +5,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..program import count, device, number, rate, seed
+from ..program import InputError, count, device, number, rate, seed
+from .evaluation import AMONG
 from .models import LOSSES, MODELS, Settings
 
 PROGRAM = "word2vec"
@@ -53,8 +54,7 @@ def parser() -> argparse.ArgumentParser:
     evaluate(
         "--among",
         type=count,
-        default=30_000,
-        help="answers are looked for among so many frequent words [%(default)s]",
+        help=f"answers are looked for among so many frequent words [{AMONG}]",
     )
 
     plot = _on_vectors(commands, "plot", "draw a map of words, and the loss of the training")
@@ -98,7 +98,7 @@ def _train(commands: argparse._SubParsersAction) -> None:
         type=Path,
         nargs="?",
         metavar="CORPUS",
-        help="a UTF-8 text, also .gz or .bz2, or a folder of such [this Python's own docs]",
+        help="a UTF-8 text, also .gz, .bz2 or .xz, or a folder of such [this Python's own docs]",
     )
     text = partial(_of_the_run, group)
     text(
@@ -163,7 +163,7 @@ def _train(commands: argparse._SubParsersAction) -> None:
         "--plot",
         type=Path,
         metavar="FILE",
-        help="draw a map of the words; and, in FILE-loss, the loss",
+        help="draw a map of the words; and, in FILE-loss, the loss: .png, .pdf, .svg or another",
     )
     result("--words", nargs="+", metavar="WORD", help="show the neighbours of these words")
 
@@ -179,6 +179,21 @@ def said(options: argparse.Namespace) -> dict[str, Any]:
     """What the command line says of the run, by name."""
     values = {name: getattr(options, name) for name in DEFAULTS}
     return {name: value for name, value in values.items() if value is not None}
+
+
+def check_effect(options: argparse.Namespace, kept: dict[str, Any]) -> None:
+    """Raise InputError for what is said and does nothing in a run with the options `kept`."""
+    loss, whole = kept["loss"], not kept["parts"]
+    without_effect = {
+        "lines": options.corpus is None and "without a text",
+        "negatives": loss in ("hierarchical", "softmax") and f"with --loss {loss}",
+        "shared": loss != "shared" and f"with --loss {loss}",
+        "shortest": whole and "without --parts",
+        "longest": whole and "without --parts",
+    }
+    for name in said(options):
+        if why := without_effect.get(name):
+            raise InputError(f"{FLAGS[name]} does nothing {why}. Hint: leave it out")
 
 
 def as_said(name: str, value: Any) -> str:

@@ -1,6 +1,9 @@
 """Pictures: how the loss fell, where words lie; and nearest neighbours as a table."""
 
-from collections.abc import Sequence
+import re
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -11,11 +14,16 @@ from sklearn.decomposition import PCA
 from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 from sklearn.manifold import TSNE
 
+from ..program import InputError, whole_file
 from .keyed_vectors import KeyedVectors, unit_rows
 
 # Found in every Python's documentation, and each with a meaning of its own there.
 WORDS = ["list", "string", "dictionary", "file", "read", "error"]
 WORDS += ["integer", "class", "thread", "socket", "server", "month"]
+
+
+GLYPH = "Glyph .* missing from"  # how Matplotlib begins to say that a font lacks a sign
+ENDINGS = (".png", ".pdf", ".svg", ".jpg", ".jpeg", ".webp", ".tif", ".tiff", ".eps", ".ps")
 
 
 def neighbour_table(kv: KeyedVectors, words: Sequence[str], count: int = 7) -> str:
@@ -33,24 +41,62 @@ def neighbour_table(kv: KeyedVectors, words: Sequence[str], count: int = 7) -> s
 
 def telling_words(words: Sequence[str], count: int = 150) -> np.ndarray:
     """Places of the first words that mean something by themselves: no "the", no "x"."""
-    telling = (len(word) > 2 and word not in ENGLISH_STOP_WORDS for word in words)
+    telling = (
+        # one or two signs of Chinese are a word
+        (len(word) > 2 or not word.isascii()) and word not in ENGLISH_STOP_WORDS
+        for word in words
+    )
     return np.flatnonzero(list(telling))[:count]
 
 
+def check_can_draw(path: Path | None) -> None:
+    """Raise InputError for a picture of a kind that there is not."""
+    if path is not None and _ending(path) not in ENDINGS:
+        hint = path.with_suffix(".png").name
+        raise InputError(f"cannot draw {path}: expected {', '.join(ENDINGS)}. Hint: {hint}")
+
+
+def _ending(path: Path) -> str:
+    return path.suffix.lower()
+
+
+def _write(figure: Figure, path: str | Path) -> None:
+    with whole_file(Path(path)) as file:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", GLYPH)  # said when places were found
+            figure.savefig(file, format=_ending(Path(path))[1:])
+
+
+@contextmanager
+def _told_once() -> Iterator[None]:
+    """One warning for all the signs that the font lacks, which are one each for Matplotlib."""
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        yield
+    lacking = [one for one in told if re.match(GLYPH, str(one.message))]
+    for one in told:
+        if one not in lacking:
+            warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
+    if lacking:
+        warnings.warn(f"the font has no picture of {len(lacking)} signs", stacklevel=1)
+
+
 def draw_loss(losses: Sequence[float], path: str | Path) -> None:
-    """Save a picture of the loss a pair: every step in grey, on it the means over 1% of the run."""
+    """Save a picture of the loss a pair: every step in grey, on it the means over 1% of the run.
+
+    The ending of its name says of which kind it is, as it does for `draw_map`.
+    """
     losses = np.asarray(losses)
     width = max(1, len(losses) // 100)
     means = [part.mean() for part in np.split(losses, range(width, len(losses), width))]
     steps = np.minimum(np.arange(len(means)) * width + width / 2, len(losses))
     figure = Figure(figsize=(7, 4), dpi=120, layout="constrained")
-    FigureCanvasAgg(figure)
     axes = figure.add_subplot(xlabel="step", ylabel="loss a pair", title="The loss as it fell")
     axes.plot(losses, color="0.85", linewidth=0.5)
     axes.plot(steps, means)
     low, high = np.quantile(losses, [0.001, 0.999])
     axes.set_ylim(low - 0.05, high + 0.05)
-    figure.savefig(path, format="png")
+    _write(figure, path)
 
 
 def draw_map(
@@ -86,10 +132,13 @@ def draw_map(
     axes.set_title(f"{title} ({method} of their vectors)")
     axes.set(xlim=limits(places[:, 0]), ylim=limits(places[:, 1]))
     labels = [
-        axes.text(x, y, word, ha="center", va="center", size=11, color=f"C{group}")
+        axes.text(
+            x, y, word, ha="center", va="center", size=11, color=f"C{group}", parse_math=False
+        )
         for (x, y), word, group in zip(places, words, groups, strict=True)
     ]
-    canvas.draw()
+    with _told_once():
+        canvas.draw()
     boxes = [label.get_window_extent() for label in labels]
     pixels = spread(
         np.array([[(box.x0 + box.x1) / 2, (box.y0 + box.y1) / 2] for box in boxes]),
@@ -97,7 +146,7 @@ def draw_map(
     )
     for label, place in zip(labels, axes.transData.inverted().transform(pixels), strict=True):
         label.set_position(place)
-    figure.savefig(path, format="png")
+    _write(figure, path)
 
 
 def limits(values: np.ndarray) -> tuple[float, float]:

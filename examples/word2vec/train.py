@@ -24,6 +24,7 @@ from .pairs import START, Place, batches
 from .vocabulary import Text, Vocabulary, keep_probability
 
 T = TypeVar("T")
+HANGUP = getattr(signal, "SIGHUP", None)  # not known everywhere
 END: Any = object()  # comes after the last item
 
 
@@ -95,15 +96,19 @@ def ahead(items: Iterator[T]) -> Iterator[T]:
 def until_interrupted() -> Iterator[Callable[[], bool]]:
     """``with until_interrupted() as wanted:`` Ctrl-C makes wanted() False, a second one stops dead.
 
-    So a step is always finished. To be told to terminate means the same.
+    So a step is always finished. To be told to terminate means the same, and so does a closed
+    terminal, however often that is told; unless nohup has said to ignore it.
     """
     asked = []
 
     def ask(number: int, frame: FrameType | None) -> None:
         asked.append(number)
-        signal.signal(number, before[number])
+        if number != HANGUP:  # the shell and the system each tell that the terminal is closed
+            signal.signal(number, before[number])
 
     before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    if HANGUP is not None and signal.getsignal(HANGUP) != signal.SIG_IGN:
+        before[HANGUP] = signal.signal(HANGUP, ask)
     try:
         yield lambda: not asked
     finally:

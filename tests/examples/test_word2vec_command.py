@@ -1,6 +1,7 @@
 """Word2vec: the whole command."""
 
 import gzip
+import os
 import re
 import signal
 
@@ -9,6 +10,8 @@ import pytest
 from toy_text import TOPICS, made_up_text
 
 from examples.word2vec import command, evaluation, formats, train
+from examples.word2vec.models import LOSSES
+from examples.word2vec.options import FLAGS
 
 SMALL = "--dim 8 --batch 64 --sample 0 --epochs 10 --lr 0.2".split()
 
@@ -42,8 +45,9 @@ def test_train_shows_and_draws_what_it_learned(tmp_path, text, capsys):
         assert path.read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
 def test_ctrl_c_saves_and_resume_ends_with_the_same_bytes(
-    tmp_path, text, saved, capsys, monkeypatch
+    tmp_path, text, saved, capsys, monkeypatch, name
 ):
     path = tmp_path / "part.npz"
     steps = iter(range(10_000))
@@ -51,7 +55,7 @@ def test_ctrl_c_saves_and_resume_ends_with_the_same_bytes(
     def interrupting(*args, **options):
         """The optimizer, and in its hundredth step, in epoch 3, Ctrl-C."""
         if next(steps) == 99:
-            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(getattr(signal, name))
         return step(*args, **options)
 
     step = train.optim.SGD.step
@@ -106,15 +110,38 @@ def test_a_run_whose_counts_were_pruned_goes_on(tmp_path, text, monkeypatch):
     assert command.main(["train", text, "--resume", path]) == 0
 
 
-def test_a_corpus_that_changes_while_it_is_read_is_refused(tmp_path, text, capsys, monkeypatch):
-    def once(*args):
-        yield from read(*args)
-        read_again[:] = [lambda *args: iter([["cat", "dog"]])]
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: text + " cat dog unheard unheard.",
+        lambda text: text + " cat dog red blue." * 50,
+        lambda text: text[: len(text) // 2],
+        lambda text: text.replace("cat", "dog", 1),
+        lambda text: ". ".join(reversed(text.split(". "))),
+        lambda text: "",
+    ],
+    ids=["grows", "grows much", "shrinks", "changes", "is reordered", "is emptied"],
+)
+def test_a_corpus_that_changes_while_it_is_read_is_refused(tmp_path, capsys, monkeypatch, change):
+    path, saved = tmp_path / "text", tmp_path / "run.npz"
+    path.write_text(made_up_text())
+    build = command.Vocabulary.build
 
-    read, read_again = command.read_text, [once]
-    monkeypatch.setattr(command, "read_text", lambda *args: read_again[0](*args))
-    assert command.main(["train", text, *SMALL]) == 2
-    assert "changed while it was read" in capsys.readouterr().err
+    def then_change(*args):
+        vocabulary = build(*args)
+        path.write_text(change(path.read_text()))
+        return vocabulary
+
+    monkeypatch.setattr(command.Vocabulary, "build", then_change)
+    assert command.main(["train", str(path), "--save", str(saved), *SMALL]) == 2
+    assert "changed while it was read. Hint: train on a copy" in capsys.readouterr().err
+    assert not saved.exists()
+
+
+def test_a_pipe_is_refused_before_it_is_waited_for(tmp_path, capsys):
+    os.mkfifo(tmp_path / "pipe")
+    assert command.main(["train", str(tmp_path / "pipe"), *SMALL]) == 2
+    assert "neither a file nor a folder. Hint: a text is read twice" in capsys.readouterr().err
 
 
 def test_a_disk_that_is_full_at_the_end_of_an_epoch_costs_no_run(tmp_path, text, monkeypatch):
@@ -144,6 +171,104 @@ def test_a_disk_that_is_full_at_the_end_of_an_epoch_costs_no_run(tmp_path, text,
 def test_settings_that_leave_nothing_to_learn_say_so(text, capsys, options, message):
     assert command.main(["train", text, *options.split()]) == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ("train {text} --shortest 3", "--shortest does nothing without --parts"),
+        ("train {text} --longest 3", "--longest does nothing without --parts"),
+        ("train {text} --parts 0 --longest 3", "--longest does nothing without --parts"),
+        ("train {text} --loss own --shared 3", "--shared does nothing with --loss own"),
+        ("train {text} --loss softmax --shared 3", "--shared does nothing with --loss softmax"),
+        ("train {text} --loss softmax --negatives 3", "--negatives does nothing with --loss"),
+        ("train {text} --loss hierarchical --negatives 3", "--negatives does nothing with --loss"),
+        ("train {text} --resume {run} --shortest 3", "--shortest does nothing without --parts"),
+        ("train --lines", "--lines does nothing without a text"),
+        ("evaluate {run} --pairs {text} --among 9", "--among does nothing without --analogies"),
+    ],
+)
+def test_what_does_nothing_is_not_taken(saved, text, capsys, options, message):
+    assert command.main(options.format(text=text, run=saved).split()) == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "model, loss, parts", [*(("skipgram", loss, 0) for loss in LOSSES), ("cbow", "shared", 50)]
+)
+def test_every_option_that_is_taken_changes_the_vectors(tmp_path, text, model, loss, parts):
+    def vectors(name, value):
+        said = f"--model {model} --loss {loss} --parts {parts}".split()
+        said += [] if name is None else [FLAGS[name], value]
+        path = tmp_path / "run.npz"
+        if command.main(["train", text, "--save", str(path), *SMALL[:4], *said]) != 0:
+            return None
+        return formats.read_arrays(path)["vectors"].tobytes()
+
+    usual = vectors(None, "")
+    others = {"min_count": "134", "max_words": "9", "sample": "1e-2", "dim": "7", "window": "2",
+              "negatives": "2", "shared": "3", "shortest": "4", "longest": "4", "epochs": "2",
+              "centres": "100", "lr": "0.3", "clip": "1e-3", "seed": "5"}  # fmt: skip
+    made = {name: vectors(name, value) for name, value in others.items()}
+    refused = {name for name, found in made.items() if found is None}
+    assert refused == {
+        *(["shared"] if loss != "shared" else []),
+        *(["negatives"] if loss in ("hierarchical", "softmax") else []),
+        *(["shortest", "longest"] if not parts else []),
+    }
+    assert usual not in made.values()
+
+
+MAGIC = {"png": b"\x89PNG", "PNG": b"\x89PNG", "pdf": b"%PDF", "svg": b"<?xml", "jpg": b"\xff\xd8"}
+
+
+@pytest.mark.parametrize("ending", MAGIC)
+def test_a_picture_is_what_its_name_says(tmp_path, saved, capsys, ending):
+    out = tmp_path / f"map.{ending}"
+    assert command.main(["plot", saved, "--out", str(out), "--method", "pca"]) == 0
+    for path in (out, tmp_path / f"map-loss.{ending}"):
+        assert path.read_bytes().startswith(MAGIC[ending])
+
+
+@pytest.mark.parametrize("name", ["map", "map.txt", "map.npz", ".png"])
+def test_a_picture_of_no_kind_is_refused_before_the_work(tmp_path, saved, text, capsys, name):
+    out = str(tmp_path / name)
+    for arguments in (["plot", saved, "--out", out], ["train", text, "--plot", out]):
+        assert command.main(arguments) == 2
+        output = capsys.readouterr()
+        assert "expected .png, .pdf, .svg" in output.err
+        assert output.out == ""
+
+
+def test_a_test_set_in_another_encoding_is_refused_with_its_place(tmp_path, saved, capsys):
+    path = tmp_path / "set"
+    path.write_bytes("cat\tdog\t1\nnée\tdog\t2\n".encode("latin-1"))
+    for kind in ("--pairs", "--analogies"):
+        path.write_bytes(b": s\ncat dog red blue\ncat \xe9 red blue\n" if kind[2] == "a" else
+                         b"cat\tdog\t1\ncat\tred\t2\n\xe9\tdog\t2\n")  # fmt: skip
+        assert command.main(["evaluate", saved, kind, str(path)]) == 2
+        assert f"{path}, line 3: expected UTF-8, got b'" in capsys.readouterr().err
+
+
+def test_words_that_each_stand_alone_once_thinned_out_teach_nothing(tmp_path, capsys):
+    path = tmp_path / "text"
+    path.write_text("a b. " * 100)
+    assert command.main(["train", str(path), "--epochs", "1"]) == 2
+    assert "every word was thinned out. Hint: raise --sample" in capsys.readouterr().err
+
+
+def test_a_run_at_its_end_says_so(saved, text, capsys):
+    assert command.main(["train", text, "--resume", saved]) == 0
+    assert f"{saved} had come to the end of its 10 epochs before" in capsys.readouterr().out
+
+
+def test_words_in_signs_that_the_font_lacks_are_a_map_and_one_warning(tmp_path):
+    path = tmp_path / "text"
+    path.write_text("你好 世界 再见 $x$ $\\foo$\n" * 50)
+    options = ["--lines", "--plot", str(tmp_path / "map.png"), *SMALL]
+    with pytest.warns(UserWarning, match="the font has no picture of . signs") as told:
+        assert command.main(["train", str(path), *options]) == 0
+    assert len(told) == 1
 
 
 def test_words_that_say_nothing_by_themselves_are_words(tmp_path):
@@ -211,6 +336,14 @@ def test_pictures_are_drawn_from_a_file(tmp_path, saved, capsys):
     assert command.main(["plot", saved, "--out", str(out), "--words", "cat"]) == 2
 
 
+def test_words_are_known_by_their_parts_after_training_too(text, capsys):
+    words = ["--words", "doge", "x"]
+    assert command.main(["train", text, "--parts", "5000", *SMALL, *words]) == 0
+    doge, x = capsys.readouterr().out.splitlines()[-2:]
+    assert len(doge.split("|")[1].split()) == 14
+    assert x.endswith("| (not in the vocabulary)")
+
+
 def test_words_made_of_parts_have_vectors_for_unknown_words(tmp_path, text, capsys):
     path = str(tmp_path / "run.npz")
     assert command.main(["train", text, "--save", path, "--parts", "100", *SMALL]) == 0
@@ -254,15 +387,18 @@ def test_a_corpus_that_cannot_be_used_is_one_sentence(tmp_path, capsys, content,
         ("train {dir}/text --resume {dir}/odd", "expected an .npz file"),
         ("train {dir}/text --resume {dir}/vectors.npz", "expected a file that train wrote"),
         ("train {dir}/text --save {dir}", "cannot write a file"),
+        ("train {dir}/text --save {dir}/no/run.npz", "there is no folder {dir}/no"),
+        ("evaluate {dir}/vectors.npz --analogies {dir}/empty", "empty: expected lines of four w"),
         ("evaluate {dir}/vectors.npz", "nothing to evaluate by"),
         ("analogy {dir}/vectors.npz a b x", "'x' is not in the vocabulary"),
     ],
 )
 def test_what_cannot_be_done_is_one_sentence(tmp_path, capsys, arguments, message):
     (tmp_path / "odd").write_text("something else")
+    (tmp_path / "empty").touch()
     np.savez(tmp_path / "vectors.npz", words=np.array(["a", "b"]), vectors=np.eye(2))
     assert command.main(arguments.format(dir=tmp_path).split()) == 2
-    assert message in capsys.readouterr().err
+    assert message.format(dir=tmp_path) in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

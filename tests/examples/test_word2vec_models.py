@@ -24,6 +24,7 @@ from tinygrad_sparse.backend import threads
 SENTENCES = list(split_sentences(made_up_text()))
 VOCABULARY = Vocabulary.build(SENTENCES, 1)
 TEXT = VOCABULARY.encode(SENTENCES)
+READING = {"lines": False, "min_count": 1, "max_words": None, "text": TEXT.checksum()}
 SMALL = {"dim": 8, "centres": 64, "shared": 4, "sample": 0, "window": 3}
 
 
@@ -233,15 +234,15 @@ def test_equal_seeds_repeat_to_the_bit():
 @pytest.mark.parametrize("steps", [1, 38, 57])
 def test_stopped_and_resumed_is_the_same_to_the_bit(tmp_path, steps, settings):
     whole = tmp_path / "whole.npz"
-    save(whole, *run(**settings)[:1], VOCABULARY, run(**settings)[1], {})
+    save(whole, *run(**settings)[:1], VOCABULARY, run(**settings)[1], READING)
     countdown = iter([True] * (steps - 1) + [False])
     model, mine = run(wanted=lambda: next(countdown), **settings)
     assert len(mine.losses) == steps
     path = tmp_path / "part.npz"
-    save(path, model, VOCABULARY, mine, {})
+    save(path, model, VOCABULARY, mine, READING)
     saved = load(path)
     run(at=(saved.model, saved.run))
-    save(path, saved.model, saved.vocabulary, saved.run, {})
+    save(path, saved.model, saved.vocabulary, saved.run, saved.reading)
     with np.load(path) as a, np.load(whole) as b:
         assert a.files == b.files
         assert all(a[name].tobytes() == b[name].tobytes() for name in a.files)
@@ -291,3 +292,18 @@ def test_ctrl_c_asks_once_and_stops_dead_the_second_time(interruptible):
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="there are no terminals to close")
+@pytest.mark.parametrize("handler", [signal.SIG_DFL, signal.SIG_IGN])
+def test_a_closed_terminal_asks_however_often_it_is_told(handler):
+    before = signal.signal(signal.SIGHUP, handler)
+    try:
+        with until_interrupted() as wanted:
+            assert wanted()
+            for _ in range(2):
+                os.kill(os.getpid(), signal.SIGHUP)
+                assert wanted() == (handler == signal.SIG_IGN)  # as nohup says it
+        assert signal.getsignal(signal.SIGHUP) == handler
+    finally:
+        signal.signal(signal.SIGHUP, before)

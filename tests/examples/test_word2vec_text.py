@@ -3,11 +3,14 @@
 import bz2
 import gzip
 import itertools
+import lzma
+import os
 
 import numpy as np
 import pytest
 from toy_text import made_up_text
 
+from examples.program import InputError
 from examples.word2vec import corpus, pairs, python_docs
 from examples.word2vec.vocabulary import Draws, NegativeSampler, Text, Vocabulary, keep_probability
 
@@ -70,9 +73,75 @@ def test_packed_files_and_folders_have_the_same_sentences(tmp_path, unit):
         file.write(text)
     with bz2.open(folder / "sub" / "b.bz2", "wt") as file:
         file.write(text)
+    with lzma.open(folder / "sub" / "c.XZ", "wt") as file:
+        file.write(text)
     (folder / ".hidden").write_text("not this")
     assert list(corpus.read_text(folder / "a.gz", lines)) == expected
-    assert list(corpus.read_text(folder, lines)) == 2 * expected
+    assert list(corpus.read_text(folder, lines)) == 3 * expected
+
+
+def test_what_is_no_file_in_a_folder_is_told(tmp_path):
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "a.txt").write_text("one two")
+    (tmp_path / ".hidden").mkdir()
+    (tmp_path / ".hidden" / "b.txt").write_text("not this")
+    (tmp_path / "to_file").symlink_to(tmp_path / "sub" / "a.txt")
+    assert list(corpus.read_text(tmp_path)) == 2 * [["one", "two"]]
+    (tmp_path / "to_folder").symlink_to(tmp_path)
+    (tmp_path / "to_nothing").symlink_to(tmp_path / "nothing")
+    os.mkfifo(tmp_path / "sub" / "pipe")
+    with pytest.warns(UserWarning, match=r"left out .*sub/pipe and 2 more: neither files nor fold"):
+        assert list(corpus.read_text(tmp_path)) == 2 * [["one", "two"]]
+
+
+def test_a_folder_that_may_not_be_read_is_refused(tmp_path, monkeypatch):
+    def scandir(path):
+        if str(path) == str(tmp_path / "closed"):  # chmod does not close it to who is root
+            raise PermissionError(13, "Permission denied", str(path))
+        return scan(path)
+
+    scan = os.scandir
+    (tmp_path / "a.txt").write_text("one two")
+    (tmp_path / "closed").mkdir()
+    monkeypatch.setattr(os, "scandir", scandir)
+    with pytest.raises(PermissionError, match="closed"):
+        list(corpus.read_text(tmp_path))
+
+
+@pytest.mark.parametrize("lines", [False, True])
+def test_a_mark_of_byte_order_is_no_part_of_a_word(tmp_path, lines):
+    path = tmp_path / "text"
+    path.write_bytes("one two. three".encode("utf-8-sig"))
+    assert next(corpus.read_text(path, lines))[0] == "one"
+    assert sum(map(len, corpus.read_text(path, lines))) == 3
+
+
+@pytest.mark.parametrize("lines", [False, True])
+@pytest.mark.parametrize(
+    "content",
+    [
+        made_up_text().encode("utf-16"),
+        made_up_text().encode("utf-16-be"),
+        "Ещё один текст.".encode("koi8-r") * 9,
+        np.random.default_rng(0).bytes(5000),
+        bytes(5000),
+    ],
+    ids=["utf-16", "utf-16-be", "koi8-r", "random", "zeros"],
+)
+def test_what_is_no_text_is_refused(tmp_path, content, lines):
+    path = tmp_path / "text"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=r"/text: expected text in UTF-8; \d+% of what.*Hint: unp"):
+        list(corpus.read_text(path, lines))
+
+
+def test_windows_lines_are_lines(tmp_path):
+    text = "One two\nthree. Four\n\nfive six. Seven"
+    for name, end in (("unix", "\n"), ("windows", "\r\n")):
+        (tmp_path / name).write_bytes(text.replace("\n", end).encode())
+    for lines in (False, True):
+        unix, windows = (list(corpus.read_text(tmp_path / n, lines)) for n in ("unix", "windows"))
+        assert unix == windows
 
 
 def test_a_line_is_a_sentence_whose_words_are_taken_as_they_are(tmp_path):
@@ -84,10 +153,10 @@ def test_a_line_is_a_sentence_whose_words_are_taken_as_they_are(tmp_path):
     ]
 
 
-@pytest.mark.parametrize("name", ["text.gz", "text.bz2"])
+@pytest.mark.parametrize("name", ["text.gz", "text.bz2", "text.xz"])
 def test_a_damaged_archive_is_an_os_error(tmp_path, name):
     path = tmp_path / name
-    opener = {"text.gz": gzip.open, "text.bz2": bz2.open}[name]
+    opener = {"text.gz": gzip.open, "text.bz2": bz2.open, "text.xz": lzma.open}[name]
     with opener(path, "wt") as file:
         file.write(made_up_text())
     path.write_bytes(path.read_bytes()[:-20])

@@ -5,6 +5,8 @@ import re
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from examples.program import whole_file
 from examples.word2vec import evaluation, formats, plots
@@ -36,7 +38,7 @@ def test_most_similar_is_by_angle_and_never_the_question():
 
 
 def test_many_questions_at_once_have_the_same_answers(monkeypatch):
-    monkeypatch.setattr("examples.word2vec.keyed_vectors.AT_ONCE", 3)
+    monkeypatch.setattr("examples.word2vec.keyed_vectors.AT_ONCE", 3 * 40)
     many = KV.neighbours(KV.words, 4)
     for word, ranked in zip(KV.words, many, strict=True):
         alone = KV.most_similar(word, topn=4)
@@ -81,6 +83,13 @@ def test_the_odd_one_out():
 
 def test_a_row_of_zeros_is_near_nothing():
     np.testing.assert_allclose(unit_rows(np.array([[3.0, 4], [0, 0]])), [[0.6, 0.8], [0, 0]])
+
+
+@pytest.mark.parametrize("size", [1e-40, 1e-30, 1, 1e30, 1e38])
+def test_a_row_of_any_size_has_a_direction(size):
+    rows = np.array([[3, 4]], np.float32) * np.float32(size / 4)
+    np.testing.assert_allclose(unit_rows(rows), [[0.6, 0.8]], rtol=1e-4)
+    assert unit_rows(RNG.normal(size=(5, 3)).astype(np.float32)).dtype == np.float32
 
 
 @pytest.mark.parametrize("count", [0, 1, 3, 7, 9])
@@ -175,6 +184,10 @@ F4 = np.array([1, 2], "<f4").tobytes()
         (b"2 2\na " + F4 + b"\nb " + F4[:5], "more than|word 2 of 2: expected 2 numbers, but the"),
         (b"2 2\na " + F4 + b"\nbbbbbbbbbbbbb", "word 2 of 2: expected a word and a blank"),
         (b"1 2\na " + F4 + b"\nmore", "expected the end after 1 vectors, got b'more'"),
+        (b"2 2\na 1 x\nb 1 2\n", "line 2: expected 2 numbers, got could not convert"),
+        (b"2 2\na 1\nb 1 2\n", "line 2: expected a word and 2 numbers, got 2 fields"),
+        (b"2 2\na 1 2 3x\nb 1 2\n", "line 2: expected a word and 2 numbers, got 4 fields"),
+        (b"2 2\nnew york\nb 1 2\n", "line 2: expected a word and 2 numbers, got 2 fields"),
         (b"PK\x03\x04 and no more", "expected an .npz file of plain arrays"),
     ],
 )
@@ -202,13 +215,83 @@ def test_an_npz_of_other_things_is_refused(tmp_path, arrays, message):
         formats.load(path)
 
 
-@pytest.mark.parametrize("kind", ["text", "binary"])
-@pytest.mark.parametrize("word", ["new york", "", "a\n", "a\u2003b"])
-def test_a_word_that_would_not_be_read_back_is_not_written(tmp_path, kind, word):
-    kv = KeyedVectors([word], np.ones((1, 2)))
-    with pytest.raises(FormatError, match="cannot hold a word with a blank"):
+KINDS = ["text", "binary", "npz"]
+# Letters that files of text or arrays take for something else, and any other.
+LETTERS = st.sampled_from(" \t\n\r\0\x0b\x1c\x85\xa0\u2003\ufeff\ud800é1.-eN") | st.characters()
+WORDS = st.lists(st.text(LETTERS, max_size=5), unique=True, max_size=4)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(words=WORDS, d=st.integers(0, 3), data=st.data())
+def test_a_file_is_read_back_as_it_was_or_is_not_written(tmp_path_factory, kind, words, d, data):
+    path = tmp_path_factory.mktemp("v") / "v"
+    path.write_text("of before")
+    bits = data.draw(st.binary(min_size=4 * len(words) * d, max_size=4 * len(words) * d))
+    kv = KeyedVectors(words, np.frombuffer(bits, "<f4").reshape(len(words), d))
+    try:
+        formats.save(kv, path, kind)
+    except FormatError:
+        assert path.read_text() == "of before"
+        odd = any(word.split() != [word] or not word.isprintable() for word in words)
+        # what is usual is never refused
+        text = "\ufffd" not in bits.decode(errors="replace")
+        assert odd or d < 2 or text or not np.isfinite(kv.vectors).all()
+    else:
+        read = formats.load(path)
+        assert read.words == kv.words
+        assert read.vectors.shape == kv.vectors.shape
+        assert read.vectors.tobytes() == kv.vectors.tobytes()
+    assert [p.name for p in path.parent.iterdir()] == ["v"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "word", "why"),
+    [
+        *((kind, word, "with a blank, or none") for kind in KINDS[:2]
+          for word in ["new york", "", "a\n", "a\u2003b"]),
+        *((kind, "x" * 10_001, "of more than 10,000 bytes") for kind in KINDS[:2]),
+        *((kind, "é" * 5_001, "of more than 10,000 bytes") for kind in KINDS[:2]),
+        *((kind, "a\ud800", "that is not UTF-8") for kind in KINDS[:2]),
+        ("npz", "cats\0", "that ends in NUL"),
+    ],
+)  # fmt: skip
+def test_a_word_that_would_not_be_read_back_is_not_written(tmp_path, kind, word, why):
+    kv = KeyedVectors(["fine", word], np.ones((2, 2)))
+    with pytest.raises(FormatError, match=f"cannot hold a word {why}: '{word[:1]}"):
         formats.save(kv, tmp_path / "v", kind)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_longest_word_is_read_back(tmp_path, kind):
+    words = ["x" * 10_000, "y" * 10_000]
+    formats.save(KeyedVectors(words, np.ones((2, 2))), tmp_path / "v", kind)
+    assert formats.load(tmp_path / "v").words == words
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("value", [np.nan, np.inf, 1e39])
+def test_numbers_that_would_not_be_read_back_are_not_written(tmp_path, kind, value):
+    with np.errstate(over="ignore"):
+        kv = KeyedVectors(["a", "b"], np.array([[1, 2], [3, value]]))
+    with pytest.raises(FormatError, match="expected finite numbers, got others for 'b'"):
+        formats.save(kv, tmp_path / "v", kind)
+    assert not list(tmp_path.iterdir())
+
+
+def test_digits_by_chance_are_not_taken_for_text(tmp_path):
+    kv = KeyedVectors(["a"], np.frombuffer(b"1234", "<f4").reshape(1, 1))
+    with pytest.raises(FormatError, match=r"begins with 'a' .* looks like another. Hint: npz"):
+        formats.save(kv, tmp_path / "v", "binary")
+
+
+@pytest.mark.parametrize("first", [b"\n", b"1\n", b"1 2\n", b" \n", b"\n1 2 3 4\n"])
+def test_newlines_in_numbers_do_not_make_text_of_them(tmp_path, first):
+    bits = np.frombuffer((first + b"\0\0\xff\x3f" * 4)[: 4 * 4], "<f4")
+    kv = KeyedVectors(["a", "b"], np.array([bits, np.ones(4)]))
+    formats.save(kv, tmp_path / "v", "binary")
+    read = formats.load(tmp_path / "v")
+    assert read.vectors.tobytes() == kv.vectors.tobytes()
 
 
 # ----------------------------------------------------------------------------------- scores
