@@ -10,10 +10,12 @@ that the step can do with.
 
 import argparse
 import json
+import signal
 import subprocess
 import sys
 import time
 import traceback
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +32,7 @@ LIMITS = {  # seconds, in this order
 }
 TABLES = "grid", "steps"
 # Those that want a GPU: a process for each, for one error can spoil all that comes after it.
-TESTS = "test_gpu_device.py", "test_cuda_kernels.py", "test_cuda_formulas.py"
+TESTS = "test_cuda_kernels.py", "test_cuda_formulas.py", "test_gpu_device.py"
 
 
 def main() -> None:
@@ -43,13 +45,14 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=LIMITS, default=list(LIMITS))
     parser.add_argument("--budget", type=float, default=540, help="seconds for all of them")
     parser.add_argument("--tiny", action="store_true", help="sizes that only show that all runs")
+    parser.add_argument("--seconds", type=float, default=3600, help="for the --stage")
     parser.add_argument("--tests", default="", help="of the tests, those that pytest -k picks")
     arguments = parser.parse_args()
     refuse_without_gpu()
     out = arguments.out.resolve()
     out.mkdir(parents=True, exist_ok=True)
     if arguments.stage:
-        sys.exit(run_here(arguments.stage, out, arguments.tiny, arguments.tests))
+        sys.exit(run_here(arguments.stage, out, arguments))
     stop, failed = time.monotonic() + arguments.budget, []
     for stage in arguments.only:
         for old in out.glob(f"{stage}.*"):
@@ -87,6 +90,7 @@ def run(stage: str, out: Path, limit: float, more: list[str]) -> str:
     if limit < 1:
         return "left out: the time is up"
     command = [sys.executable, "-m", "benchmarks.gpu", "--stage", stage, "--out", str(out), *more]
+    command += ["--seconds", str(limit - 5)]
     log = out / f"{stage}.txt"
     with open(log, "w") as file:
         try:
@@ -103,7 +107,7 @@ def run(stage: str, out: Path, limit: float, more: list[str]) -> str:
     return f"failed: {last[0]}"
 
 
-def run_here(stage: str, out: Path, tiny: bool, picked: str) -> int:
+def run_here(stage: str, out: Path, asked: argparse.Namespace) -> int:
     """A stage in this process: its exit status."""
     with open(out / f"{stage}.jsonl", "w") as file:
 
@@ -112,11 +116,11 @@ def run_here(stage: str, out: Path, tiny: bool, picked: str) -> int:
 
         try:
             if stage == "tests":
-                tests(tell, picked)
+                tests(tell, asked.tests, asked.seconds, several=not asked.tiny)
             else:
                 from benchmarks import gpu_stages as stages
 
-                getattr(stages, stage)(tell, stages.TINY if tiny else stages.FULL)
+                getattr(stages, stage)(tell, stages.TINY if asked.tiny else stages.FULL)
         except Exception as error:
             traceback.print_exc()
             lines = str(error).strip().splitlines() or [""]
@@ -125,20 +129,37 @@ def run_here(stage: str, out: Path, tiny: bool, picked: str) -> int:
     return 0
 
 
-def tests(tell: Any, picked: str) -> None:
-    """`pytest -m gpu`, file by file. A file without a test that passed has failed."""
-    wrong = []
+def tests(tell: Any, picked: str, seconds: float, several: bool) -> None:
+    """`pytest -m gpu`, file by file. A file without a test that passed has failed.
+
+    The long file runs in several processes where pytest can: most of its time is CuPy compiling.
+    """
+    wrong, stop = [], time.monotonic() + seconds
     for name in TESTS:
         command = [sys.executable, "-m", "pytest", "-m", "gpu", "--maxfail=20", f"tests/{name}"]
         # What a file leaves out for -k is no fault where -k was asked for.
         fine = {0, 5} if picked else {0}
         command += ["-k", picked] if picked else []
-        done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        said = done.stdout.decode(errors="replace")
+        if several and name == TESTS[-1] and find_spec("xdist"):
+            command += ["-n", "4"]
+        left, both = max(1.0, stop - time.monotonic()), subprocess.STDOUT
+        with subprocess.Popen(
+            command, cwd=ROOT, text=True, errors="replace", stdout=subprocess.PIPE, stderr=both
+        ) as process:
+            try:
+                said, ended = process.communicate(timeout=left)[0], ""
+            except subprocess.TimeoutExpired:
+                process.send_signal(signal.SIGINT)  # pytest says what it had so far
+                ended = f"stopped after {left:.0f} s: "
+                try:
+                    said = process.communicate(timeout=4)[0]
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    said = process.communicate()[0]
         print(said, flush=True)
-        last = said.strip().splitlines()[-1:] or ["it said nothing"]
-        tell(file=name, ended=last[0])
-        wrong += [f"{name}: {last[0]}"] * (done.returncode not in fine)
+        ended += (said.strip().splitlines() or ["it said nothing"])[-1]
+        tell(file=name, ended=ended)
+        wrong += [f"{name}: {ended}"] * (process.returncode not in fine)
     if wrong:
         raise AssertionError("; ".join(wrong))
 

@@ -138,6 +138,13 @@ def test_ids_out_of_range_wrap_as_they_do_in_cupy(cupy, x):
     assert x.get()[0, 0] == 1.0
 
 
+def test_room_is_no_launch_and_full_of_rubbish(gpu, cupy):
+    gpu.counts.clear()
+    assert np.isnan(cupy.empty((2, 3), np.float32).get()).all()
+    assert (cupy.empty_like(cupy.asarray([0, 0])).get() != 0).all()
+    assert gpu.counts.launches == 0
+
+
 def test_what_is_no_array_of_numbers_is_refused(cupy):
     with pytest.raises(ValueError, match="Unsupported dtype object"):
         cupy.asarray(np.array([object()]))
