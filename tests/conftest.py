@@ -10,6 +10,7 @@ import pytest
 
 from tinygrad_sparse import tape
 
+LEFT_OUT = pytest.StashKey()
 pytest_plugins = ["tinygrad_sparse.testing.pytest"]
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -21,6 +22,16 @@ def pytest_collection_modifyitems(config, items):
     if wanting and not has_gpu():
         config.hook.pytest_deselected(items=wanting)
         items[:] = [item for item in items if not item.get_closest_marker("gpu")]
+        config.stash[LEFT_OUT] = len(wanting)
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    """Whoever asks for ``-m gpu`` hears why nothing ran; pytest's exit status is 5 then."""
+    if "gpu" in config.option.markexpr and config.stash.get(LEFT_OUT, 0):
+        why = "CuPy finds no device" if find_spec("cupy") else "CuPy is not installed"
+        terminalreporter.write_line(
+            f"{config.stash[LEFT_OUT]} tests want a GPU, and there is none ({why}): none ran"
+        )
 
 
 def has_gpu():

@@ -71,6 +71,7 @@ class Cpu:
 
     def launch(self, launch):
         self.launches.append(launch)
+        assert min(*launch.grid, *launch.block) > 0, "CUDA refuses to launch nothing"
         function = getattr(self.load(launch.kernel), f"launch_{launch.kernel.entry}")
         function.restype = ctypes.c_char_p
         places = []

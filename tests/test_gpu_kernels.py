@@ -47,16 +47,17 @@ def test_the_same_steps_give_the_same_bits():
     assert first.numpy().tobytes() == again.numpy().tobytes()
 
 
-@pytest.mark.parametrize(("more", "launches"), [({}, 20), ({"clip_rows": 0.5}, 45)])
-@pytest.mark.parametrize("name", ["sgd", "adam"])
+@pytest.mark.parametrize(("more", "launches"), [({}, 13), ({"clip_rows": 0.5}, 34)])
+@pytest.mark.parametrize("name", ["sgd", "adam", "rowwise"])
 def test_what_a_step_costs(gpu, launched, name, more, launches):
     W = ts.parameter(table("float32"), device="cuda")
     opt = OPTIMIZERS[name]([W], sparse="lazy")
     counted(gpu, W, opt, batches()[0], **more)
     launched.clear()
     costs = {counted(gpu, W, opt, ids, **more) for ids in batches()}
+    launches += name == "rowwise" and not more  # a formula that sums over rows comes after the sums
     assert costs == {(launches, 1, 0)}  # docs/gpu.md tells it
-    last = ["update_rows"] if more else []
+    last = ["update_rows"] if more or name == "rowwise" else []
     assert launched == ["take_rows", "sort_small", "update_runs", "update_ends", *last] * 6
 
 

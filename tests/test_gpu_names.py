@@ -48,6 +48,20 @@ def parameters(method):
     return tuple(part.split("=")[0].split()[-1].strip("*") for part in inside)[1:]
 
 
+@pytest.mark.parametrize("name", names.DEVICE)
+def test_what_benchmarks_use_of_the_device(name):
+    wanted, thing = names.DEVICE[name], found(name)
+    if wanted is None:
+        return
+    try:
+        has = tuple(inspect.signature(thing).parameters)
+    except ValueError:  # Cython's: the first line of the docstring has it, with types
+        line = thing.__doc__.partition("\n")[0].partition("->")[0].strip()
+        inside = line[line.index("(") + 1 : line.rindex(")")]
+        has = tuple(part.split("=")[0].split()[-1] for part in inside.split(",") if part)
+    assert has == wanted
+
+
 @pytest.mark.parametrize("name", names.METHODS)
 def test_methods_and_their_parameters(name):
     assert parameters(getattr(cupy.ndarray, name)) == names.METHODS[name]

@@ -138,6 +138,13 @@ def test_ids_out_of_range_wrap_as_they_do_in_cupy(cupy, x):
     assert x.get()[0, 0] == 1.0
 
 
+def test_room_is_no_launch_and_full_of_rubbish(gpu, cupy):
+    gpu.counts.clear()
+    assert np.isnan(cupy.empty((2, 3), np.float32).get()).all()
+    assert (cupy.empty_like(cupy.asarray([0, 0])).get() != 0).all()
+    assert gpu.counts.launches == 0
+
+
 def test_what_is_no_array_of_numbers_is_refused(cupy):
     with pytest.raises(ValueError, match="Unsupported dtype object"):
         cupy.asarray(np.array([object()]))
@@ -155,6 +162,48 @@ def test_ufuncs_and_operators_of_numpy_are_handed_over_to_cupy(cupy, x):
             mixed()
     with pytest.raises(TypeError, match="reduce"):
         np.add.reduce(x)
+
+
+ARGS = {
+    "numbers of Python's": ((1,), (32,), (7,)),
+    "an array on the host": ((1,), (32,), (np.ones(1),)),
+    "a number as grid": (1, (32,), ()),
+    "a grid of NumPy's numbers": ((np.int64(1),), (32,), ()),
+    "an empty grid": ((0,), (32,), ()),
+    "too many threads": ((1,), (64, 32), ()),
+    "a grid that is too high": ((1, 65536), (32,), ()),
+}
+
+
+@pytest.mark.parametrize("name", ARGS)
+def test_a_launch_that_cuda_or_cupy_would_not_do_as_meant_is_refused(launched, cupy, name):
+    module = cupy.RawModule(code='extern "C" __global__ void f(int n) {}')
+    with pytest.raises((TypeError, ValueError), match=r"^f: "):
+        module.get_function("f")(*ARGS[name])
+    with pytest.raises(RuntimeError, match="not found"):
+        module.get_function("g")
+
+
+def test_a_captured_launch_runs_when_the_graph_does(launched, cupy):
+    code = 'extern "C" __global__ void one_more(float* x) { x[threadIdx.x] += 1; }'
+    kernel = cupy.RawModule(code=code).get_function("one_more")
+    x = cupy.zeros(32, np.float32)
+    with cupy.cuda.Stream(non_blocking=True) as stream:
+        stream.begin_capture()
+        kernel((1,), (32,), (x,))
+        for waits in (x.get, stream.synchronize, x.sum):
+            with pytest.raises(RuntimeError, match="capture"):
+                waits()
+        graph = stream.end_capture()
+    assert not x.get().any()
+    for _ in range(2):
+        graph.launch()
+    np.testing.assert_array_equal(x.get(), 2)
+    del x, waits
+    with pytest.raises(RuntimeError, match="freed"):
+        graph.launch()
+    with pytest.raises(RuntimeError, match="legacy"):
+        cupy.cuda.Stream(null=True).begin_capture()
 
 
 # -- devices, as a user meets them ---------------------------------------------------------------

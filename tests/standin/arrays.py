@@ -29,6 +29,7 @@ class Counts:
 counts = Counts()
 shuffle = np.random.default_rng(0)  # which of several values stays, in which order things add up
 _refusing: list[bool] = []
+capturing: list[list[Any]] = []  # what a stream that captures was given to launch: see `device`
 
 
 @contextmanager
@@ -45,6 +46,8 @@ def wait(what: str) -> None:
     """Note that the host waits for the device."""
     if _refusing:
         raise RuntimeError(f"{what} waits for the device")
+    if capturing:
+        raise RuntimeError(f"cudaErrorStreamCaptureUnsupported: {what} waits inside of a capture")
     counts.syncs += 1
 
 
@@ -263,6 +266,8 @@ class ndarray:
 
 def compute(function: Any, *args: Any, **kwargs: Any) -> Any:
     """One launch: what `function` of NumPy's gives for the data. Nothing warns on a device."""
+    if capturing:
+        raise RuntimeError("a capture takes kernels of RawModule alone, on the stand-in")
     counts.launches += 1
     for x in args:
         if isinstance(x, (list, tuple)) and isinstance(function, np.ufunc):

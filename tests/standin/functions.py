@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from tinygrad_sparse.backend.cuda import Kernel, Launch
+from tinygrad_sparse.backend.cuda import Kernel, Launch, entries_of
 
-from .arrays import compute, counts, ndarray, shuffle, unwrap, wait, wrap
+from .arrays import capturing, compute, counts, ndarray, shuffle, unwrap, wait, wrap
+from .device import captured, cuda, get_default_memory_pool
 from .names import ALIASES, AT, FUNCTIONS, UFUNCS, WAITING
 
 VIEWS = {
@@ -62,6 +64,10 @@ def _function(name: str, parameters: tuple[str, ...]) -> Any:
         if name == "argsort" or name == "sort":
             kwargs["kind"] = "stable"
         kwargs = {RENAMED.get(k, k): v for k, v in kwargs.items()}
+        if name in ("empty", "empty_like"):  # memory that was used before, and no launch
+            room = f(*unwrap(args), **kwargs)
+            room.fill(np.nan if room.dtype.kind in "fc" else room.dtype.type(111))
+            return wrap(room)
         if name in VIEWS:
             return wrap(f(unwrap(args[0]), *args[1:], **kwargs), args[0])
         return compute(f, *args, **kwargs)
@@ -103,21 +109,53 @@ def raw_modules(machine: Any) -> Any:
 
     class RawModule:
         def __init__(self, *, code: str, options: tuple[str, ...] = ()) -> None:
+            if type(code) is not str or type(options) is not tuple:
+                raise TypeError("RawModule wants a str, and a tuple of options")
             self.code = code
 
         def get_function(self, name: str) -> Any:
+            if name not in entries_of(self.code):
+                raise RuntimeError(f"CUDA_ERROR_NOT_FOUND: named symbol not found: {name}")
             kernel = Kernel(name, self.code)
 
-            def launch(grid: Any, block: Any, args: Any) -> None:
-                counts.launches += 1
+            def launched(grid: Any, block: Any, args: Any) -> None:
                 machine.order = int(shuffle.integers(2))
                 machine.launches.clear()
                 args = tuple(x._a if type(x) is ndarray else x for x in args)
-                machine.launch(Launch(kernel, grid, block, args))
+                machine.launch(Launch(kernel, (*grid, 1, 1)[:3], (*block, 1, 1)[:3], args))
+
+            def launch(grid: Any, block: Any, args: Any) -> None:
+                check_launch(name, grid, block, args)
+                counts.launches += 1
+                if capturing:
+                    captured(lambda args: launched(grid, block, args), args)
+                else:
+                    launched(grid, block, args)
 
             return launch
 
     return RawModule
+
+
+MOST = (2**31 - 1, 65535, 65535)  # blocks of a grid
+
+
+def check_launch(name: str, grid: Any, block: Any, args: Any) -> None:
+    """What CuPy or CUDA refuses; and numbers of Python's, which become int64 or float64 unseen."""
+    for sizes, most in ((grid, MOST), (block, (1024, 1024, 64))):
+        if type(sizes) is not tuple or not all(type(n) is int for n in sizes):
+            raise TypeError(f"{name}: expected a tuple of ints, got {sizes}")
+        if not all(0 < n <= m for n, m in zip(sizes, most, strict=False)):
+            raise ValueError(f"{name}: CUDA_ERROR_INVALID_VALUE: {grid} blocks of {block}")
+    if math.prod(block) > 1024:
+        raise ValueError(f"{name}: CUDA_ERROR_INVALID_VALUE: {grid} blocks of {block}")
+    for x in args:
+        if type(x) is not ndarray and not isinstance(x, np.generic):
+            raise TypeError(f"{name}: expected arrays on the device and NumPy's scalars, got {x!r}")
+
+
+def copyto(dst: ndarray, src: ndarray, casting: str = "same_kind", where: Any = None) -> None:
+    dst[...] = src
 
 
 def _module() -> ModuleType:
@@ -130,9 +168,10 @@ def _module() -> ModuleType:
         setattr(cupy, name, Ufunc(name))
     for name, of in ALIASES.items():
         setattr(cupy, name, getattr(cupy, of))
-    for own in (array, asarray, take, take_along_axis, ndarray):
+    for own in (array, asarray, take, take_along_axis, ndarray, copyto, get_default_memory_pool):
         setattr(cupy, own.__name__, own)
     cupy.is_available = lambda: True  # type: ignore[attr-defined]
+    cupy.cuda, cupy.__version__ = cuda, "14.2.0"  # type: ignore[attr-defined]
     return cupy
 
 

@@ -117,3 +117,29 @@ METHODS = {
     "trace": ("offset", "axis1", "axis2", "dtype", "out"),
     "var": ("axis", "dtype", "out", "ddof", "keepdims"),
 }
+
+# What benchmarks use of the device, with parameters; None: it is an attribute.
+DEVICE: dict[str, tuple[str, ...] | None] = {
+    "copyto": ("dst", "src", "casting", "where"),
+    "get_default_memory_pool": (),
+    "cuda.Event": ("block", "disable_timing", "interprocess"),
+    "cuda.Event.record": ("self", "stream"),
+    "cuda.Event.synchronize": ("self",),
+    "cuda.Stream": ("null", "non_blocking", "ptds", "priority"),
+    "cuda.Stream.synchronize": ("self",),
+    "cuda.Stream.begin_capture": ("self", "mode"),
+    "cuda.Stream.end_capture": ("self",),
+    "cuda.ExternalStream": ("ptr", "device_id"),
+    "cuda.Graph.launch": ("self", "stream"),
+    "cuda.Device": ("device",),
+    "cuda.Device.synchronize": ("self",),
+    "cuda.get_elapsed_time": ("start_event", "end_event"),
+    "cuda.memory.OutOfMemoryError": None,
+    "cuda.MemoryPool.free_all_blocks": ("self", "stream"),
+    "cuda.nvrtc.getVersion": (),
+    "cuda.runtime.getDeviceProperties": ("device",),
+    "cuda.runtime.driverGetVersion": (),
+    "cuda.runtime.runtimeGetVersion": (),
+    "cuda.runtime.memGetInfo": (),
+    "__version__": None,
+}

@@ -375,8 +375,8 @@ def embedding_bag(
 
 
 def row_products(x: Array, y: Array, rows: Array, columns: Array) -> Array:
-    return xp.take(x, rows, axis=0) @ xp.take(y, columns, axis=0).swapaxes(-1, -2)
+    return take_rows(x, rows) @ take_rows(y, columns).swapaxes(-1, -2)
 
 
 def weighted_rows(w: Array, y: Array, ids: Array) -> Array:
-    return w @ xp.take(y, ids, axis=0)
+    return w @ take_rows(y, ids)

@@ -305,6 +305,8 @@ def _update_sorted(
 ) -> Plan[None]:  # fmt: skip
     """The sum of each run of equal keys is the gradient of that row."""
     n, d = values.shape
+    if not values.size:
+        return
     tile = tile_of(n)
     tiles = _parts(n, tile)
     vec = _vec(memory, d, values, *arrays)
