@@ -47,15 +47,19 @@ def test_train_shows_and_draws_what_it_learned(tmp_path, text, capsys):
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
 def test_ctrl_c_saves_and_resume_ends_with_the_same_bytes(
-    tmp_path, text, saved, capsys, monkeypatch, name
+    tmp_path, text, saved, capsys, monkeypatch, request, name
 ):
     path = tmp_path / "part.npz"
     steps = iter(range(10_000))
+    number = getattr(signal, name)
+    # whoever started the tests under nohup has it ignored, and so would the run
+    before = signal.signal(number, signal.default_int_handler)
+    request.addfinalizer(lambda: signal.signal(number, before))
 
     def interrupting(*args, **options):
         """The optimizer, and in its hundredth step, in epoch 3, Ctrl-C."""
         if next(steps) == 99:
-            signal.raise_signal(getattr(signal, name))
+            signal.raise_signal(number)
         return step(*args, **options)
 
     step = train.optim.SGD.step
