@@ -2,7 +2,6 @@
 
 import shutil
 import sys
-import warnings
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -18,6 +17,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 def pytest_collection_modifyitems(config, items):
     """Tests that want a GPU are left out where there is none: counted as deselected."""
+    from cuda_machines import has_gpu
+
     wanting = [item for item in items if item.get_closest_marker("gpu")]
     if wanting and not has_gpu():
         config.hook.pytest_deselected(items=wanting)
@@ -32,16 +33,6 @@ def pytest_terminal_summary(terminalreporter, config):
         terminalreporter.write_line(
             f"{config.stash[LEFT_OUT]} tests want a GPU, and there is none ({why}): none ran"
         )
-
-
-def has_gpu():
-    """Whether there is CuPy, the real one, and a GPU for it."""
-    if find_spec("cupy") is None:
-        return False
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        import cupy
-    return cupy.is_available()
 
 
 @pytest.fixture

@@ -43,6 +43,7 @@ LEAVING = {
 
 @pytest.mark.parametrize("name", LEAVING)
 def test_what_is_refused(cupy, x, name):
+    # the last is what CuPy raises for loops that it has no atomic operation for
     with pytest.raises((TypeError, AttributeError, NotImplementedError)):
         LEAVING[name](cupy, x)
 

@@ -86,6 +86,7 @@ class Graphs(RuleBasedStateMachine):
     @rule(target=pairs, x=pairs, y=pairs, name=st.sampled_from([*TWO, "multiply"]))
     def two(self, x, y, name):
         (x, p), (y, q) = x, y
+        # of the shorter shape only the last axes meet some
         if any(m != n and 1 not in (m, n) for m, n in zip(x.shape[::-1], y.shape[::-1])):  # noqa: B905
             y, q = ops.sum(y), ref.total(q)  # shapes that do not broadcast: then a scalar
         ours, theirs = TWO[name]

@@ -147,7 +147,9 @@ def test_the_formats_are_those_of_word2vec(tmp_path):
 
 
 def test_gensim_reads_ours_and_we_read_gensim_s(tmp_path):
-    gensim = pytest.importorskip("gensim")
+    gensim = pytest.importorskip(
+        "gensim", reason="gensim, a peer that no extra has, is not installed"
+    )
     for kind in ("text", "binary"):
         path, binary = str(tmp_path / kind), kind == "binary"
         formats.save(KV, path, kind)

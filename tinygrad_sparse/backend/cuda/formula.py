@@ -54,7 +54,7 @@ class Generated(NamedTuple):
 
 def _setting(name: str) -> Any:
     """The host's first operations: a setting itself. Replaced by its value."""
-    raise NotImplementedError
+    raise NotImplementedError  # it only stands in a graph, and is never called
 
 
 def _kind(x: Any) -> Any:
