@@ -5,6 +5,7 @@ Between calls the fitted state is a `Model`; pickle and `store` see it as plain 
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from numbers import Real
 from typing import Any, NamedTuple, Self
 
@@ -139,7 +140,7 @@ class SoftDecisionTree(BaseEstimator):
         self, X: Any, y: Any, sample_weight: Any, again: bool, plan: Plan, hold_out: bool
     ) -> Self:
         before = dict(vars(self))
-        kept = (self._model.arrays(), self._rng.get_state()) if again else None
+        random = self._rng.get_state() if again else None
         try:
             self._check_settings(again)
             with np.errstate(over="ignore", invalid="ignore"):  # found by looking at the results
@@ -148,9 +149,8 @@ class SoftDecisionTree(BaseEstimator):
         except BaseException:
             vars(self).clear()
             vars(self).update(before)
-            if kept is not None:
-                self._model.load(kept[0])
-                self._rng.set_state(kept[1])
+            if random is not None:
+                self._rng.set_state(random)
             raise
         return self
 
@@ -204,7 +204,9 @@ class SoftDecisionTree(BaseEstimator):
             )
             part, data = data.take(held), data.take(learned)
             score = lambda: self._score(part)
-        history = train(self._model, data, plan, self._rng, score)
+        undone = self._model.savepoint(data, plan.batches(data), plan.stream)
+        with undone if again else nullcontext():  # what is new is let go as it is
+            history = train(self._model, data, plan, self._rng, score)
         self.n_iter_ += len(history.losses)
         self.loss_curve_ = self.loss_curve_ + history.losses
         self.validation_scores_ = self.validation_scores_ + history.scores

@@ -6,6 +6,8 @@ step adds are added by an SGD step, so this works wherever an optimizer does.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -52,9 +54,28 @@ class Counts(ts.nn.Module):
         self.begin_epoch(1, stream=False)
 
     def begin_epoch(self, batches: int, stream: bool) -> None:
-        """Take n, and sum anew what steps only add to: rounding errors end here."""
+        """Take n, and sum anew what steps only add to: rounding errors end here.
+
+        Not for each part of a stream, which may be small beside the table: there it is done when
+        the scale has become small.
+        """
         self.batches = WINDOW if stream else batches
-        self._set(self.data())
+        if not stream:
+            self._set(self.data())
+
+    @contextmanager
+    def savepoint(self, classes: np.ndarray, batches: int, stream: bool) -> Iterator[None]:
+        """A block of so many batches of these classes: if it raises, nothing has changed."""
+        steps = self.steps + 1 + np.arange(batches)
+        scale = self.scale * np.prod(1.0 - np.maximum(1.0 / steps, 1.0 / WINDOW))
+        by_rows = stream and scale > 2 * SMALL  # else the table will be set as a whole
+        before = self.batches, self.scale, self.steps, self.totals
+        try:
+            with self.sgd.savepoint({self.table: classes} if by_rows else None):
+                yield
+        except BaseException:
+            self.batches, self.scale, self.steps, self.totals = before
+            raise
 
     def __getitem__(self, classes: np.ndarray) -> Any:
         """The rows θ[classes], tracked."""
@@ -124,13 +145,26 @@ class EpochCounts(ts.nn.Module):
         self.fresh = ts.parameter(np.zeros_like(table), name="leaves.fresh", device=device)
         self.floor = floor
         self.kept = 1.0
-        self.sgd = optim.SGD([self.fresh], lr=1.0)
+        self.sgd = optim.SGD([self.start, self.fresh], lr=1.0)  # the start is only kept by it
         self.begin_epoch(1, stream=False)
 
     def begin_epoch(self, batches: int, stream: bool) -> None:
-        """What was counted becomes the start."""
+        """What was counted becomes the start; in a stream, once `WINDOW` batches are."""
         self.batches = WINDOW if stream else batches
-        self._set(self.data())
+        if not stream:
+            self._set(self.data())
+
+    @contextmanager
+    def savepoint(self, classes: np.ndarray, batches: int, stream: bool) -> Iterator[None]:
+        by_rows = stream and self.kept - batches / WINDOW > 2 * SMALL
+        rows = {self.start: [], self.fresh: classes} if by_rows else None
+        before = self.batches, self.kept, self.start_totals, self.totals
+        try:
+            with self.sgd.savepoint(rows):
+                yield
+        except BaseException:
+            self.batches, self.kept, self.start_totals, self.totals = before
+            raise
 
     def __getitem__(self, classes: np.ndarray) -> Any:
         return self.start[classes] * self.kept + self.fresh[classes]

@@ -9,7 +9,8 @@ up. So a step touches the classes of its batch; the others decay by one factor, 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Protocol
 
 import numpy as np
@@ -39,6 +40,11 @@ class Leaves(Protocol):
 
     def update(self, grads: ts.GradStore, weight: float) -> None:
         """The step without gradients."""
+
+    def savepoint(
+        self, targets: np.ndarray, batches: int, stream: bool
+    ) -> AbstractContextManager[None]:
+        """A block of so many batches of these targets: if it raises, no update has been made."""
 
     def values(self) -> np.ndarray:
         """What each leaf predicts, (L, K)."""
@@ -72,6 +78,10 @@ class GradientLeaves(ts.nn.Module):
     def update(self, grads: ts.GradStore, weight: float) -> None:
         """Nothing to do: the optimizer has done it."""
 
+    def savepoint(self, targets: np.ndarray, batches: int, stream: bool) -> Any:
+        """Nothing to keep: the optimizer does."""
+        return nullcontext()
+
     def values(self) -> np.ndarray:
         """The distributions, (L, C)."""
         return host(ops.softmax(self.logits.data, 0)).T
@@ -96,7 +106,7 @@ class CountedLeaves:
     ) -> None:  # fmt: skip
         self.counts = SMOOTHING[smoothing](np.ones((C, L), dtype), device=device)
         self.normalised = form == "normalised"
-        self.begin_epoch = self.counts.begin_epoch
+        self.begin_epoch, self.savepoint = self.counts.begin_epoch, self.counts.savepoint
 
     def losses(self, log_leaves: Any, labels: np.ndarray) -> Any:
         """-log p_i(y_i), (B,)."""
@@ -143,6 +153,7 @@ class TrainedMeans(ts.nn.Module):
 
     begin_epoch = GradientLeaves.begin_epoch
     update = GradientLeaves.update
+    savepoint = GradientLeaves.savepoint
 
     def values(self) -> np.ndarray:
         """What the leaves predict, (L, 1)."""
@@ -193,6 +204,16 @@ class GaussianLeaves(ts.nn.Module):
         U = ops.stack([n, about + n * mean, square + mean * (2.0 * about + n * mean)])
         self.counts.add(ts.IndexedSlices(np.arange(3), U, U.shape))
         self._follow()
+
+    @contextmanager
+    def savepoint(self, targets: np.ndarray, batches: int, stream: bool) -> Iterator[None]:
+        """A block of so many batches: if it raises, nothing has changed."""
+        try:
+            with self.counts.savepoint(np.arange(3), batches, stream):
+                yield
+        except BaseException:
+            self._follow()
+            raise
 
     def _follow(self) -> None:
         n, first, second = host(self.counts.data())

@@ -6,7 +6,8 @@ then take an Adam step, and leaves that count take theirs, with what the same pa
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -141,6 +142,24 @@ class Model:
         self.leaves.update(grads, weight)
         return fit.item()
 
+    @contextmanager
+    def savepoint(self, data: Data, batches: int, stream: bool) -> Iterator[None]:
+        """A block of so many batches of these examples: if it raises, nothing has changed.
+
+        What is kept is what they touch: of a sparse x the weights of its features.
+        """
+        seen = {self.tree.weight: data.x.indices} if sparse.issparse(data.x) else None
+        past = self.penalty.past
+        try:
+            with (
+                self.optimizer.savepoint(seen),
+                self.leaves.savepoint(data.targets, batches, stream),
+            ):
+                yield
+        except BaseException:
+            self.penalty.past = past
+            raise
+
     def log_leaves(self, x: Any) -> np.ndarray:
         """The log-probabilities that examples arrive at the leaves, (n, L)."""
         return leaves_of(self.log_nodes(x))
@@ -225,6 +244,10 @@ class Plan(NamedTuple):
     verbose: bool = False
     stream: bool = False  # more examples will come: an epoch is not all there is
 
+    def batches(self, data: Data) -> int:
+        """Those of an epoch."""
+        return -(-len(data.targets) // self.batch_size)
+
 
 class History(NamedTuple):
     """What the epochs showed."""
@@ -237,8 +260,7 @@ def train(
     model: Model, data: Data, plan: Plan, rng: Any, score: Callable[[], float] | None = None
 ) -> History:
     """Train for `plan.epochs` epochs; with `score`, stop early and go back to the best epoch."""
-    n = len(data.targets)
-    batches = -(-n // plan.batch_size)
+    n, batches = len(data.targets), plan.batches(data)
     history = History([], [])
     best, best_score, best_epoch = None, -np.inf, 0
     total = plan.epochs * batches

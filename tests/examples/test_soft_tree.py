@@ -32,7 +32,7 @@ from examples.soft_decision_tree import (
 )
 from examples.soft_decision_tree.counts import SMALL, SMOOTHING, Counts, EpochCounts
 from examples.soft_decision_tree.leaves import CountedLeaves, GaussianLeaves, GradientLeaves
-from examples.soft_decision_tree.model import Model
+from examples.soft_decision_tree.model import Data, Model
 from examples.soft_decision_tree.reading import summed_up
 from tinygrad_sparse.errors import CheckpointError
 from tinygrad_sparse.nn.soft_tree import leaves_of, log_arrivals
@@ -1041,7 +1041,76 @@ def test_it_fits_into_a_pipeline():
 # ------------------------------------------------------------------------ what a review found
 
 
-def test_a_stream_that_fails_halfway_is_undone(monkeypatch):
+STREAMS = [
+    (SoftDecisionTreeClassifier, {"smoothing": "exponential"}),
+    (SoftDecisionTreeClassifier, {"smoothing": "epoch"}),
+    (SoftDecisionTreeClassifier, {"leaf_form": "softmax"}),
+    (SoftDecisionTreeClassifier, {"leaves": "gradient"}),
+    (SoftDecisionTreeRegressor, {"leaves": "gradient", "learn_temperature": True}),
+    (SoftDecisionTreeRegressor, {"leaves": "derivative_free"}),
+    (SoftDecisionTreeRegressor, {"leaves": "derivative_free", "smoothing": "epoch"}),
+]
+
+
+@pytest.mark.parametrize("form", [np.asarray, sparse.csr_array], ids=["dense", "sparse"])
+@pytest.mark.parametrize(("kind", "way"), STREAMS, ids=str)
+def test_a_stream_that_fails_halfway_is_undone_to_the_bit(monkeypatch, kind, way, form):
+    X, y = iris()
+    X = form(np.where(np.abs(X) < 0.5, 0.0, X))
+    parts = [(X[i : i + 30], y[i : i + 30]) for i in range(0, 150, 30)]
+    told = {"classes": [0, 1, 2]} if kind is SoftDecisionTreeClassifier else {}
+    trees = [kind(depth=3, random_state=0, batch_size=8, **way) for _ in range(2)]
+    for tree in trees:
+        tree.partial_fit(X[::10], y[::10], **told).partial_fit(*parts[0])
+    step, steps = Model.step, []
+
+    def stopped(model, batch):
+        steps.append(step(model, batch))
+        if len(steps) == 3:
+            raise KeyboardInterrupt
+        return steps[-1]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Model, "step", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            trees[0].partial_fit(*parts[1])
+    for _ in range(30):  # 360 batches: the start of an epoch of 100 moves on the way
+        for part in parts[2:]:
+            one, other = (tree.partial_fit(*part)._model.arrays() for tree in trees)
+    assert one.keys() == other.keys()
+    for name, array in one.items():
+        assert array.tobytes() == other[name].tobytes(), name
+
+
+def test_a_part_that_multiplies_the_decay_in_is_undone():
+    X, y = iris()
+    for smoothing in SMOOTHING:
+        tree = SoftDecisionTreeClassifier(
+            depth=2, random_state=0, batch_size=1, smoothing=smoothing
+        )
+        tree.partial_fit(X, y, classes=[0, 1, 2])
+        before = tree._model.arrays()
+        with pytest.raises(ZeroDivisionError), tree._model.savepoint(Data(X, y, y), 1600, True):
+            tree._model.leaves.begin_epoch(1600, stream=True)
+            for k in range(1600):
+                tree._model.step(Data(X[k % 150 :][:1], y[k % 150 :][:1], np.ones(1)))
+            raise ZeroDivisionError
+        for name, array in tree._model.arrays().items():
+            assert array.tobytes() == before[name].tobytes(), name
+
+
+def test_a_part_of_a_stream_costs_its_own_rows():
+    rng = np.random.default_rng(0)
+    many = 50_000  # features: the tree's weights and what Adam has for them are 8.4 MB
+    X = sparse.csr_array(sparse.random_array((8, many), density=5 / many, rng=rng, format="csr"))
+    tree = SoftDecisionTreeClassifier(depth=3, random_state=0)
+    tree.partial_fit(X, np.arange(8), classes=np.arange(1000)).partial_fit(X, np.arange(8))
+    with count_bytes() as used:
+        tree.partial_fit(X, np.arange(8))
+    assert used.peak < 1_000_000
+
+
+def test_a_number_that_cannot_be_learned_from_is_undone():
     X, y = waves()
     tree = SoftDecisionTreeRegressor(depth=3, random_state=0, batch_size=32)
     before, further = tree.partial_fit(X, y).predict(X), deepcopy(tree)

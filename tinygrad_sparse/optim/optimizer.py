@@ -23,6 +23,7 @@ from tinygrad_sparse.tensor import HABITS, Tensor, moving_rows, pending_of, unwa
 from .clip import RowCap
 from .proof import try_formula
 from .rule import Rule
+from .savepoint import keep, put_back
 from .saving import STATES, checked_groups, loaded_state, saved_groups, saved_states
 from .schedules import Stateful
 from .settings import (
@@ -317,6 +318,39 @@ class Optimizer:
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
         raise TypeError(f"{type(self).__name__}: pickle is not supported; save .state_dict()")
+
+    @contextmanager
+    def savepoint(self, rows: Mapping[Tensor, Any] | None = None) -> Iterator[None]:
+        """``with opt.savepoint({W: ids}):`` a block that raises is as if it had taken no step.
+
+        Kept are the rows `ids` of W, of its optimizer state too, and all of each parameter that
+        is not named: name those that steps touch few rows of, or none (``[]``). What steps do to
+        other rows of W stays. Settings are the caller's. Raises TapeError for what is no parameter
+        of this optimizer, RowIndexError, and SparsityError for rows under an exact rule that moves
+        rows at rest.
+
+        >>> import numpy as np, tinygrad_sparse as ts
+        >>> W = ts.parameter(np.ones((1_000_000, 1)))
+        >>> opt = ts.optim.Adam([W], lr=0.1, sparse="lazy")
+        >>> try:
+        ...     with opt.savepoint({W: [3]}):
+        ...         with ts.Tape() as tape:
+        ...             loss = W[[3, 3]].sum()
+        ...         opt.step(tape.backward(loss))
+        ...         raise KeyboardInterrupt
+        ... except KeyboardInterrupt:
+        ...     print(W.data[3], opt.calls)
+        [1.] 0
+        """
+        with moving_rows:
+            kept, calls = keep(self, rows or {}), self.calls
+        try:
+            yield
+        except BaseException:
+            with moving_rows:
+                put_back(self, kept)
+                self.calls = calls
+            raise
 
     def flush(self) -> None:
         """Bring every row of every parameter up to date now."""
