@@ -5,6 +5,7 @@ Between calls the fitted state is a `Model`; pickle and `store` see it as plain 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import nullcontext
 from numbers import Real
 from typing import Any, NamedTuple, Self
@@ -20,7 +21,7 @@ from tinygrad_sparse.nn.soft_tree import DEEPEST, PathPenalty, SoftTree, depth_o
 
 from .counts import SMOOTHING, Arrays, host
 from .model import Data, Model, Plan, Size, train
-from .routing import leaves_reached, route
+from .routing import arrivals, leaves_reached, load, route
 
 CHOICES = {
     "leaves": ("derivative_free", "gradient"),
@@ -276,9 +277,9 @@ class SoftDecisionTree(BaseEstimator):
 
     # -- what was learned --------------------------------------------------------------------
 
-    def _route(self, X: Any, routing: str) -> np.ndarray:
+    def _route(self, X: Any, routing: str, read: Callable[..., Any] | None = None) -> np.ndarray:
         X = self._examples(X)
-        return route(self._model, X, routing)
+        return route(self._model, X, routing, read)
 
     def _examples(self, X: Any) -> Any:
         check_is_fitted(self)
@@ -292,7 +293,12 @@ class SoftDecisionTree(BaseEstimator):
     def arrivals(self, X: Any) -> np.ndarray:
         """The probability that each example arrives at each node, (n, 2^(depth + 1) - 1)."""
         X = self._examples(X)
-        return np.exp(self._model.log_nodes(X))
+        return arrivals(self._model, X)
+
+    def _load(self, X: Any) -> np.ndarray:
+        """The share of examples X that arrives at each node, (2^(depth + 1) - 1,)."""
+        X = self._examples(X)
+        return load(self._model, X)
 
     @property
     def _leaf_numbers(self) -> int:

@@ -16,6 +16,11 @@ from .model import Data
 from .routing import route
 
 
+def most_probable(probabilities: np.ndarray) -> np.ndarray:
+    """The class of each row."""
+    return probabilities.argmax(axis=1)
+
+
 class SoftDecisionTreeClassifier(ClassifierMixin, SoftDecisionTree):
     """A decision tree that sends each example both ways at each gate, more or less.
 
@@ -188,7 +193,7 @@ class SoftDecisionTreeClassifier(ClassifierMixin, SoftDecisionTree):
         return super()._leaf_numbers * len(self.classes_)
 
     def _score(self, part: Data) -> float:
-        guesses = route(self._model, part.x, "soft").argmax(axis=1)
+        guesses = route(self._model, part.x, "soft", most_probable)
         return accuracy_score(part.targets, guesses, sample_weight=part.weights)
 
     @property
@@ -202,8 +207,8 @@ class SoftDecisionTreeClassifier(ClassifierMixin, SoftDecisionTree):
 
     def predict(self, X: Any, routing: str = "soft") -> np.ndarray:
         """The most probable class of each example, (n,)."""
-        likeliest = self._route(X, routing).argmax(axis=1)
-        return self.classes_[likeliest]
+        labels = self._route(X, routing, most_probable)
+        return self.classes_[labels]
 
 
 class SoftDecisionTreeRegressor(RegressorMixin, SoftDecisionTree):

@@ -24,7 +24,7 @@ from .leaves import Leaves
 
 SLOW = 0.05
 EPS = 1e-8  # Adam's
-CHUNK = 2**22  # numbers computed at a time: logits when predicting, features when measuring
+CHUNK = 2**22  # features measured at a time
 
 
 class Data(NamedTuple):
@@ -160,23 +160,10 @@ class Model:
             self.penalty.past = past
             raise
 
-    def log_leaves(self, x: Any) -> np.ndarray:
-        """The log-probabilities that examples arrive at the leaves, (n, L)."""
-        return leaves_of(self.log_nodes(x))
-
     def log_nodes(self, x: Any) -> np.ndarray:
         """The log-probabilities that examples arrive at the nodes, (n, 2N + 1)."""
         with ts.no_grad():
             return host(self.tree(self.given(x)).data)
-
-    def expected(self, x: Any) -> np.ndarray:
-        """The leaves' values, weighed by arrival, (n, K)."""
-        values = self.leaves.values()
-        rows = max(1, CHUNK // len(values))
-        parts = [
-            np.exp(self.log_leaves(x[i : i + rows])) @ values for i in range(0, x.shape[0], rows)
-        ]
-        return np.concatenate(parts)
 
     # -- state -------------------------------------------------------------------------------
 

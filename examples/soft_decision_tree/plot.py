@@ -49,7 +49,7 @@ def plot_tree(
     """
     check_count("levels", levels)
     layout = _Layout(tree._depth, root, levels)
-    load = None if X is None else tree.arrivals(X).mean(axis=0, dtype=np.float64)
+    load = None if X is None else tree._load(X)
     way = None if example is None else tree.arrivals(one_example(example))[0]
     figure = Figure(figsize=layout.size, dpi=100)
     FigureCanvasAgg(figure)

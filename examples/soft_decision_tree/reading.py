@@ -134,7 +134,7 @@ def export_text(
     check_count("terms", terms)
     check_count("max_depth", deepest := tree._depth if max_depth is None else max_depth)
     weights, biases = tree.gate_weights_, tree.gate_intercepts_
-    load = None if X is None else np.asarray(tree.arrivals(X).mean(axis=0, dtype=np.float64))
+    load = None if X is None else tree._load(X)
     lines: list[str] = []
 
     def rule(n: int) -> str:

@@ -8,26 +8,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 
-from tinygrad_sparse.nn.soft_tree import depth_of
+from tinygrad_sparse.nn.soft_tree import depth_of, leaves_of
 
 from .counts import host
-from .model import CHUNK, Model, rows_of_csr
+from .model import Model, rows_of_csr
 
 WALKS = ("hard", "likeliest")  # end in one leaf
 ROUTINGS = ("soft", *WALKS)
+PART = 2**17  # numbers computed at a time, of each kind
+LEAST = 64  # examples at a time at least: a product reads all weights, for however few
 
 
-def route(model: Model, x: Any, routing: str) -> np.ndarray:
-    """What the tree says of examples x (n, D), by a `routing`: (n, K)."""
+def route(
+    model: Model, x: Any, routing: str, read: Callable[[np.ndarray], np.ndarray] | None = None
+) -> np.ndarray:
+    """What the tree says of examples x (n, D), by a `routing`: (n, K).
+
+    With `read`, what it makes of rows (m, K), so that there is never more than a part of (n, K).
+    """
     check_routing(routing, ROUTINGS)
-    if routing == "soft":
-        return model.expected(x)
-    return model.leaves.values()[leaves_reached(model, x, routing)]
+    read = read or (lambda values: values)
+    values = model.leaves.values()
+    if routing != "soft":
+        return read(values)[leaves_reached(model, x, routing)]
+
+    def said(part: Any) -> np.ndarray:
+        return read(np.exp(leaves_of(model.log_nodes(part))) @ values)
+
+    return in_parts(said, x, max(nodes(model), values.shape[1]))
 
 
 def check_routing(routing: str, allowed: tuple[str, ...]) -> None:
@@ -36,24 +50,59 @@ def check_routing(routing: str, allowed: tuple[str, ...]) -> None:
         raise ValueError(f"routing: expected one of {allowed}, got {routing!r}")
 
 
+def arrivals(model: Model, x: Any) -> np.ndarray:
+    """The probability that each example arrives at each node, (n, 2N + 1)."""
+    return in_parts(lambda part: np.exp(model.log_nodes(part)), x, nodes(model))
+
+
+def load(model: Model, x: Any) -> np.ndarray:
+    """The mean of `arrivals` over examples, (2N + 1,), in float64."""
+    total = np.zeros(nodes(model))
+    for part in parts(x, nodes(model)):
+        total += np.exp(model.log_nodes(x[part])).sum(axis=0, dtype=np.float64)
+    return total / x.shape[0]
+
+
 def leaves_reached(model: Model, x: Any, routing: str) -> np.ndarray:
     """The one leaf of each example, (n,), counted from the left."""
     check_routing(routing, WALKS)
-    reach = walk if routing == "hard" else likeliest
-    rows = max(1, CHUNK // max(model.tree.weight.shape))  # features, or arrivals at nodes
-    parts = [reach(model, x[i : i + rows]) for i in range(0, x.shape[0], rows)]
-    return np.concatenate(parts)
+    if routing == "likeliest":
+        return in_parts(lambda part: likeliest(model, part), x, nodes(model))
+    weight, bias = host(model.tree.weight.data), host(model.tree.bias.data)
+    numbers = x.nnz if sparse.issparse(x) else x.size
+    return in_parts(lambda part: walk(weight, bias, model.beta, part), x, numbers // x.shape[0])
+
+
+def nodes(model: Model) -> int:
+    """How many there are, leaves included."""
+    return 2 * int(model.tree.weight.shape[1]) + 1
+
+
+def parts(x: Any, width: int) -> Iterator[slice]:
+    """Examples some at a time, of each of which so many numbers are computed at once."""
+    rows = max(LEAST, PART // max(1, width))
+    return (slice(start, start + rows) for start in range(0, x.shape[0], rows))
+
+
+def in_parts(f: Callable[[Any], np.ndarray], x: Any, width: int) -> np.ndarray:
+    """f(x) row by row, computed in `parts`: on the way it takes the memory of one."""
+    first, *others = parts(x, width)
+    begin = f(x[first])
+    out = np.empty((x.shape[0], *begin.shape[1:]), begin.dtype)
+    out[first] = begin
+    for part in others:
+        out[part] = f(x[part])
+    return out
 
 
 def likeliest(model: Model, x: Any) -> np.ndarray:
     """The leaf with the largest arrival."""
-    return model.log_leaves(x).argmax(axis=1)
+    return leaves_of(model.log_nodes(x)).argmax(axis=1)
 
 
-def walk(model: Model, x: Any) -> np.ndarray:
+def walk(weight: np.ndarray, bias: np.ndarray, beta: np.ndarray, x: Any) -> np.ndarray:
     """The leaf at the end of a walk that turns right where σ(z) > ½."""
-    n, tree = x.shape[0], model.tree
-    weight, bias, beta = host(tree.weight.data), host(tree.bias.data), model.beta
+    n = x.shape[0]
     looked_up = rows_of_csr(x) if sparse.issparse(x) else None
     node = np.zeros(n, np.int64)
     for _ in range(depth_of(len(bias))):

@@ -674,6 +674,31 @@ def test_hard_and_soft_agree_where_gates_are_sure(grown):
     assert abs(1 - rest - np.corrcoef(hard, soft)[0, 1] ** 2) > 0.01  # a correlation sees no scale
 
 
+@pytest.mark.parametrize("form", [np.asarray, sparse.csr_array], ids=["dense", "sparse"])
+def test_what_is_said_of_many_examples_takes_the_memory_of_some(form):
+    rng = np.random.default_rng(0)
+    n, many = 20_000, 500  # (n, C) would be 80 MB, (n, nodes) 10 MB
+    X, y = rng.normal(size=(n, 4)), np.arange(n) % many
+    X = form(np.where(rng.random(X.shape) < 0.5, X, 0.0))
+    tree = SoftDecisionTreeClassifier(depth=5, max_iter=1, random_state=0).fit(X[:1000], y[:1000])
+    assert len(tree.classes_) == many
+    with count_bytes() as used:
+        for routing in ("soft", "hard", "likeliest"):
+            tree.predict(X, routing)
+        tree.score(X, y)
+        agreement(tree, X)
+        tree._score(Data(X, y, np.ones(n)))
+        export_text(tree, X=X)
+    assert used.peak < 10_000_000
+    with count_bytes() as used:
+        probabilities = tree.predict_proba(X)
+    assert used.peak < probabilities.nbytes + 5_000_000
+    few = np.r_[:50, n - 50 : n]
+    np.testing.assert_allclose(probabilities[few], tree.predict_proba(X[few]), rtol=1e-9)
+    np.testing.assert_array_equal(tree.predict(X), probabilities.argmax(axis=1))
+    np.testing.assert_allclose(tree._load(X), tree.arrivals(X).mean(axis=0))
+
+
 @pytest.mark.parametrize("routing", ["likeliest", "hard"])
 def test_the_way_of_an_example_multiplies_up_to_its_arrival(grown, routing):
     tree, X, _ = grown
