@@ -12,26 +12,30 @@ Frosst & Hinton, 2017; Nauta, van Bree & Seifert, 2021 (leaves without gradients
 from __future__ import annotations
 
 import math
+from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from tinygrad_sparse import ops
-from tinygrad_sparse.backend import Array, adapter_of, describe, xp_of
-from tinygrad_sparse.errors import ArgumentError, ShapeError, explain
+from tinygrad_sparse.backend import Array, adapter_of, as_array, describe, row_ids, xp_of
+from tinygrad_sparse.errors import ArgumentError, DtypeError, RowIndexError, ShapeError, explain
 from tinygrad_sparse.primitive import primitive
 from tinygrad_sparse.rules import rowwise
-from tinygrad_sparse.shapes import Shape
+from tinygrad_sparse.shapes import Shape, broadcasts, whole_number
 from tinygrad_sparse.slices import Gradient, IndexedSlices, touched
 from tinygrad_sparse.tensor import Tensor, parameter, unwrap
 
 from .module import Module
 
 DEEPEST = 24  # a tree of more levels fits no memory
+TINY, BIG = np.finfo(float).tiny, np.finfo(float).max
+REAL = "fiub"  # kinds of dtypes that can be computed with
 
 
 def depth_of(gates: int) -> int:
     """The depth h of a full tree with 2^h - 1 gates. Raises ShapeError if there is none."""
+    gates = whole_number("soft tree", "a whole number of gates", gates)
     if gates < 0 or (gates + 1) & gates:
         raise ShapeError(explain("soft tree", "1, 3, 7, ..., 2^h - 1 gates", str(gates)))
     return gates.bit_length()
@@ -46,6 +50,7 @@ def _canonical(z: Array) -> tuple[tuple[Array], dict[str, Any]]:
     if z.ndim == 0:
         raise ShapeError(explain("log_arrivals", "logits (*batch, gates)", describe(z)))
     depth_of(z.shape[-1])
+    as_array("log_arrivals", z, REAL)
     return (z if z.dtype.kind == "f" else z.astype(np.float64),), {}
 
 
@@ -91,7 +96,15 @@ def log_arrivals(xp: Any, z: Array) -> Array:
 
 
 def leaves_of(log_nodes: Any) -> Any:
-    """The leaves' part of `log_arrivals`: (\\*batch, 2N + 1) -> (\\*batch, N + 1)."""
+    """The leaves' part of `log_arrivals`: (\\*batch, 2N + 1) -> (\\*batch, N + 1).
+
+    Raises ShapeError unless N is 2^h - 1.
+    """
+    log_nodes = as_array("leaves_of", log_nodes, REAL)
+    if not log_nodes.ndim or not log_nodes.shape[-1] % 2:
+        wanted = "log-arrivals (*batch, 2N + 1)"
+        raise ShapeError(explain("leaves_of", wanted, describe(log_nodes)))
+    depth_of(log_nodes.shape[-1] // 2)
     return log_nodes[..., log_nodes.shape[-1] // 2 :]
 
 
@@ -102,11 +115,17 @@ def check_depth(op: str, depth: int) -> None:
         raise ArgumentError(explain(op, f"depth, a whole number from 0 to {DEEPEST}", got))
 
 
+def is_number(value: Any, low: float, high: float) -> bool:
+    """Whether it is one, and low <= value <= high; NaN is none."""
+    real = isinstance(value, Real) and not isinstance(value, bool)
+    return real and bool(low <= value <= high)
+
+
 class SparseRows(NamedTuple):
     """A matrix by its non-zeros: ``values[j]`` at row ``rows[j]`` and column ``columns[j]``.
 
     ``x @ weight`` looks up the rows of `weight` that have a non-zero in x, so its cost is theirs
-    and its gradient is row-sparse, however many columns x has.
+    and its gradient is row-sparse, however many columns x has. A column below 0 is none.
 
     >>> import numpy as np, tinygrad_sparse as ts
     >>> W = ts.parameter(np.ones((1_000_000, 2)))
@@ -127,8 +146,24 @@ class SparseRows(NamedTuple):
         return self._replace(values=self.values.astype(dtype, copy=False))
 
     def __matmul__(self, weight: Any) -> Any:
-        """(n, D) @ (D, m) -> (n, m)."""
-        return ops.scatter_rows(weight[self.columns] * self.values[:, None], self.rows, self.n)
+        """(n, D) @ (D, m) -> (n, m). Raises ShapeError, DtypeError and RowIndexError."""
+        op = "SparseRows"
+        weight, values = as_array(op, weight, REAL), as_array(op, self.values, REAL)
+        rows, columns = as_array(op, self.rows), as_array(op, self.columns)
+        given = values, rows, columns
+        if weight.ndim != 2 or any(a.ndim != 1 or len(a) != len(values) for a in given):
+            wanted = "values, rows and columns (k,) and a weight (D, m)"
+            got = ", ".join(describe(a) for a in (*given, weight))
+            raise ShapeError(explain(op, wanted, got))
+        n = whole_number(op, "a whole number of rows, 0 or more", self.n, least=0)
+        ids = {}
+        for name, given, size in (("rows", rows, n), ("columns", columns, weight.shape[0])):
+            ids[name] = row_ids(op, given, size, f" among {name}", weight)
+            if len(given) and given.dtype.kind == "i" and (least := int(given.min())) < 0:
+                wanted = f"{name} in [0, {size})"  # NumPy would count from the end
+                raise RowIndexError(explain(op, wanted, f"{least}"))
+        looked_up = ops.take(weight, ids["columns"])
+        return ops.scatter_rows(looked_up * values[:, None], ids["rows"], n)
 
 
 def gate_logits(x: Any, weight: Any, bias: Any, beta: Any) -> Any:
@@ -145,7 +180,8 @@ class SoftTree(Module):
 
     `weight` (D, N) starts as normal(0, std), 1/√D if None, so that inputs of unit variance give
     logits of unit variance; `bias` (N,) at zero; `beta` (N,) at `inverse_temperature`, trained only
-    if `learn_temperature`. Raises ArgumentError for a depth that no tree has, and for D < 1.
+    if `learn_temperature`. Raises ArgumentError for a depth that no tree has, for D < 1 and for
+    what is no number of the dtype, and DtypeError.
     """
 
     def __init__(
@@ -160,10 +196,26 @@ class SoftTree(Module):
         dtype: Any = np.float32,
     ) -> None:
         check_depth("SoftTree", depth)
-        if D < 1:
+        if type(D) is bool or not isinstance(D, (int, np.integer)) or D < 1:
             raise ArgumentError(explain("SoftTree", "D >= 1 features", repr(D)))
+        try:
+            most = float(np.finfo(dtype).max)
+        except (TypeError, ValueError):
+            wanted = "dtype float16, float32 or float64"
+            raise DtypeError(explain("SoftTree", wanted, repr(dtype))) from None
+        std = D**-0.5 if std is None else std
+        if not is_number(std, 0, most):
+            raise ArgumentError(explain("SoftTree", "std, a number >= 0", repr(std)))
+        if not is_number(inverse_temperature, -most, most):
+            wanted = f"inverse_temperature, a number that {np.dtype(dtype)} holds"
+            raise ArgumentError(explain("SoftTree", wanted, repr(inverse_temperature)))
+        try:
+            rng = np.random.default_rng(seed)
+        except (TypeError, ValueError) as error:
+            wanted = "seed, None or whole numbers >= 0"
+            raise ArgumentError(explain("SoftTree", wanted, repr(seed))) from error
         N = 2**depth - 1
-        weight = np.random.default_rng(seed).normal(0.0, D**-0.5 if std is None else std, (D, N))
+        weight = rng.normal(0.0, std, (D, N))
         beta = np.full(N, inverse_temperature, dtype)
         self.weight = parameter(weight.astype(dtype), name="tree.weight")
         self.bias = parameter(np.zeros(N, dtype), name="tree.bias")
@@ -182,17 +234,20 @@ def log_likelihood(log_leaves: Any, log_q: Any) -> Any:
     """log p_i(y_i) = log Σ_l a_il q_l(y_i): (\\*batch, L) and rows log Q[y] (\\*batch, L) -> (\\*batch).
 
     With the leaf distributions as a table Q of shape (C, L), a label is a row id: only Q[y] is
-    needed, never the (B, C) prediction. Raises ShapeError for unequal numbers of leaves.
+    needed, never the (B, C) prediction. Raises ShapeError for unequal numbers of leaves, and of
+    examples.
 
     >>> import numpy as np, tinygrad_sparse as ts
     >>> Q = np.array([[0.9, 0.2], [0.1, 0.8]])
     >>> np.exp(log_likelihood(np.log([[0.5, 0.5]]), np.log(Q[[1]])))
     array([0.45])
     """  # noqa: E501
-    widths = log_leaves.shape[-1:], log_q.shape[-1:]
-    if widths[0] != widths[1]:
-        got = f"{tuple(log_leaves.shape)} and {tuple(log_q.shape)}"
-        raise ShapeError(explain("log_likelihood", "two (*batch, L) of equal L", got))
+    log_leaves, log_q = (as_array("log_likelihood", x, REAL) for x in (log_leaves, log_q))
+    shapes = tuple(log_leaves.shape), tuple(log_q.shape)
+    stretches = broadcasts(*shapes) or broadcasts(*reversed(shapes))
+    if not shapes[0] or shapes[0][-1:] != shapes[1][-1:] or not stretches:
+        wanted = "two (*batch, L) of equal L"
+        raise ShapeError(explain("log_likelihood", wanted, f"{shapes[0]} and {shapes[1]}"))
     return ops.logsumexp(log_leaves + log_q, -1)
 
 
@@ -213,10 +268,11 @@ def leaf_update(table: Any, g: Gradient) -> IndexedSlices:
     (array([1]), array([[0.11111111, 0.88888889]]))
     """
     rows, values = touched(g)
-    if rows is ...:
-        raise ShapeError(
-            explain("leaf_update", "the gradient of a table that was only looked up", describe(g))
-        )
+    table = as_array("leaf_update", table, REAL)
+    if rows is ... or tuple(table.shape) != tuple(g.shape):
+        wanted = f"the gradient of a table {tuple(table.shape)} that was only looked up"
+        got = describe(g) if rows is ... else repr(g)
+        raise ShapeError(explain("leaf_update", wanted, got))
     return IndexedSlices(rows, unwrap(ops.take(table, rows)) * values, g.shape)
 
 
@@ -239,10 +295,12 @@ class PathPenalty:
         self, depth: int, weight: float, *, decay: float = 0.5, window: bool = True
     ) -> None:
         check_depth("PathPenalty", depth)
-        if not (0 <= weight < math.inf and 0 < decay <= 1):
+        if not (is_number(weight, 0, BIG) and is_number(decay, TINY, 1)):
             raise ArgumentError(
                 explain("PathPenalty", "weight >= 0 and 0 < decay <= 1", f"{weight} and {decay}")
             )
+        if not isinstance(window, (bool, np.bool_)):
+            raise ArgumentError(explain("PathPenalty", "window, True or False", repr(window)))
         depths = np.repeat(np.arange(depth), 2 ** np.arange(depth))
         self.charge = 0.5 * weight * decay**depths  # (N,)
         memory = 1.0 - 0.5**depths  # none at the root: its window is the present batch
@@ -253,15 +311,22 @@ class PathPenalty:
     def __call__(self, log_nodes: Any, log_weights: Any = None) -> Any:
         """The penalty of a batch: log_nodes (B, 2N + 1), log sample weights (B,) -> scalar.
 
-        Raises ShapeError for the nodes of a tree of another depth.
+        It has the dtype of log_nodes. Raises ShapeError for the nodes of a tree of another depth.
         """
+        log_nodes = as_array("PathPenalty", log_nodes, REAL)
         nodes = 2 * len(self.charge) + 1
         if log_nodes.ndim != 2 or log_nodes.shape[1] != nodes:
             got = f"shape {tuple(log_nodes.shape)}"
             raise ShapeError(explain("PathPenalty", f"log_nodes (B, {nodes})", got))
+        if log_nodes.dtype.kind != "f":
+            log_nodes = ops.cast(log_nodes, np.float64)
         charge = xp_of(log_nodes).asarray(self.charge.astype(log_nodes.dtype))
         if log_weights is not None:
-            log_nodes = log_nodes + log_weights[:, None]
+            log_weights = as_array("PathPenalty", log_weights, REAL)
+            if tuple(log_weights.shape) != tuple(log_nodes.shape[:1]):
+                wanted = f"log_weights ({log_nodes.shape[0]},)"
+                raise ShapeError(explain("PathPenalty", wanted, describe(log_weights)))
+            log_nodes = log_nodes + ops.cast(log_weights, log_nodes.dtype)[:, None]
         children = ops.logsumexp(log_nodes, 0, True)[:, 1:]  # both of gate 0, both of gate 1, ...
         sides = ops.transpose(ops.reshape(children, (-1, 2)))  # (2, N)
         if self.window:
