@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from numbers import Real
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -17,7 +16,15 @@ from sklearn.model_selection import train_test_split
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from tinygrad_sparse.nn.soft_tree import DEEPEST, PathPenalty, SoftTree, depth_of
+from tinygrad_sparse.nn.soft_tree import (
+    BIG,
+    DEEPEST,
+    TINY,
+    PathPenalty,
+    SoftTree,
+    depth_of,
+    is_number,
+)
 
 from .counts import SMOOTHING, Arrays, host
 from .model import Data, Model, Plan, Size, train
@@ -37,7 +44,6 @@ COUNTS = {
     "n_iter_no_change": (1, None),
 }
 LIGHTEST = 1e-20  # mean weight of examples: counts and sums of squares have a floor of 1e-30
-TINY, BIG = np.finfo(float).tiny, np.finfo(float).max
 RANGES = {
     "learning_rate": (TINY, BIG, "a number > 0"),
     "inverse_temperature": (TINY, BIG, "a number > 0"),
@@ -46,6 +52,8 @@ RANGES = {
     "penalty_decay": (TINY, 1, "a share in (0, 1]"),
     "validation_fraction": (TINY, 1 - np.finfo(float).epsneg, "a share in (0, 1)"),
 }
+FLAGS = ("learn_temperature", "penalty_window", "early_stopping", "warm_start")
+SEEDS = 2**32  # of NumPy's RandomState
 AS_WEIGHTS = ("learning_rate", "inverse_temperature", "penalty")  # meet numbers of X's dtype
 
 
@@ -67,6 +75,12 @@ class Built(NamedTuple):
     def of(settings: dict[str, Any]) -> Built:
         """Those among all settings."""
         return Built(**{name: v for name, v in settings.items() if name in Built._fields})
+
+
+def is_whole(value: Any, least: int, most: int | None = None) -> bool:
+    """Whether it is a whole number, least <= value <= most."""
+    whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    return whole and least <= value and (most is None or value <= most)
 
 
 class SoftDecisionTree(BaseEstimator):
@@ -125,7 +139,8 @@ class SoftDecisionTree(BaseEstimator):
         With ``warm_start=True`` training goes on from where the last call ended. A call that fails
         changes nothing.
         """
-        again = self.warm_start and hasattr(self, "_model")
+        self._check_settings()
+        again = bool(self.warm_start) and hasattr(self, "_model")
         plan = Plan(
             batch_size=self.batch_size,
             epochs=self.max_iter,
@@ -133,20 +148,21 @@ class SoftDecisionTree(BaseEstimator):
             schedule=self.schedule,
             patience=self.n_iter_no_change,
             tol=self.tol,
-            verbose=self.verbose,
+            verbose=bool(self.verbose),
+            again=again,
         )
-        return self._learn(X, y, sample_weight, again, plan, self.early_stopping)
+        return self._learn(X, y, sample_weight, plan, bool(self.early_stopping))
 
-    def _learn(
-        self, X: Any, y: Any, sample_weight: Any, again: bool, plan: Plan, hold_out: bool
-    ) -> Self:
+    def _learn(self, X: Any, y: Any, sample_weight: Any, plan: Plan, hold_out: bool) -> Self:
+        again = plan.again
         before = dict(vars(self))
         random = self._rng.get_state() if again else None
         try:
-            self._check_settings(again)
+            if again:
+                self._check_built()
             with np.errstate(over="ignore", invalid="ignore"):  # found by looking at the results
                 data = self._data(X, y, sample_weight, again)
-                self._train(data, plan, again, hold_out)
+                self._train(data, plan, hold_out)
         except BaseException:
             vars(self).clear()
             vars(self).update(before)
@@ -185,9 +201,11 @@ class SoftDecisionTree(BaseEstimator):
             raise ValueError("sample_weight: expected a positive weight, got only zeros")
         return data
 
-    def _train(self, data: Data, plan: Plan, again: bool, hold_out: bool) -> None:
+    def _train(self, data: Data, plan: Plan, hold_out: bool) -> None:
+        if hold_out:
+            self._check_hold_out(len(data.targets))
         size = Size.of(data)
-        if not again:
+        if not plan.again:
             self._rng = check_random_state(self.random_state)
             self._split = -1  # the seed of the part held out, once there is one
             self._built = Built.of(self.get_params())
@@ -206,7 +224,7 @@ class SoftDecisionTree(BaseEstimator):
             part, data = data.take(held), data.take(learned)
             score = lambda: self._score(part)
         undone = self._model.savepoint(data, plan.batches(data), plan.stream)
-        with undone if again else nullcontext():  # what is new is let go as it is
+        with undone if plan.again else nullcontext():  # what is new is let go as it is
             history = train(self._model, data, plan, self._rng, score)
         self.n_iter_ += len(history.losses)
         self.loss_curve_ = self.loss_curve_ + history.losses
@@ -215,40 +233,65 @@ class SoftDecisionTree(BaseEstimator):
     def _strata(self, targets: np.ndarray) -> np.ndarray | None:
         """What the part held out has in proportion; a regressor nothing."""
 
-    def _partial_fit(self, X: Any, y: Any, sample_weight: Any, again: bool) -> Self:
+    def _partial_fit(self, X: Any, y: Any, sample_weight: Any) -> Self:
         plan = Plan(
             batch_size=self.batch_size,
             learning_rate=self.learning_rate,
-            verbose=self.verbose,
+            verbose=bool(self.verbose),
             stream=True,
+            again=hasattr(self, "_model"),
         )
-        return self._learn(X, y, sample_weight, again, plan, hold_out=False)
+        return self._learn(X, y, sample_weight, plan, hold_out=False)
 
-    def _check_settings(self, again: bool = False) -> None:
+    def _check_settings(self) -> None:
         """Raise ValueError for a setting out of range, before anything is learned."""
         for name, known in CHOICES.items():
-            if getattr(self, name, known[0]) not in known:
-                raise ValueError(f"{name}: expected one of {known}, got {getattr(self, name)!r}")
+            value = getattr(self, name, known[0])
+            if not isinstance(value, str) or value not in known:
+                raise ValueError(f"{name}: expected one of {known}, got {value!r}")
         for name, (least, most) in COUNTS.items():
             value = getattr(self, name)
-            whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-            if not whole or value < least or (most is not None and value > most):
+            if not is_whole(value, least, most):
                 to = "" if most is None else f" to {most}"
                 raise ValueError(
                     f"{name}: expected a whole number from {least}{to}, got {value!r:.20}"
                 )
         for name, (low, high, text) in RANGES.items():
             value = getattr(self, name)
-            if not isinstance(value, Real) or isinstance(value, bool) or not low <= value <= high:
+            if not is_number(value, low, high):
                 raise ValueError(f"{name}: expected {text}, got {value!r}")
-        if again:
-            now = Built.of(self.get_params())
-            for name, was, is_now in zip(Built._fields, self._built, now, strict=True):
-                if was != is_now:
-                    raise ValueError(
-                        f"{name}: expected {was!r}, which the tree was built with and goes on"
-                        f" with, got {is_now!r}"
-                    )
+        for name in FLAGS:
+            if not isinstance(value := getattr(self, name), (bool, np.bool_)):
+                raise ValueError(f"{name}: expected True or False, got {value!r}")
+        if not isinstance(self.verbose, (bool, np.bool_)) and not is_whole(self.verbose, 0):
+            raise ValueError(
+                f"verbose: expected True, False or a whole number, got {self.verbose!r}"
+            )
+        seed = self.random_state
+        drawn = seed is None or seed is np.random or isinstance(seed, np.random.RandomState)
+        if not drawn and not is_whole(seed, 0, SEEDS - 1):
+            raise ValueError(
+                f"random_state: expected None, a whole number from 0 to {SEEDS - 1} or a"
+                f" RandomState, got {seed!r}"
+            )
+
+    def _check_built(self) -> None:
+        """Raise ValueError for a setting that the tree was built without."""
+        now = Built.of(self.get_params())
+        for name, was, is_now in zip(Built._fields, self._built, now, strict=True):
+            if was != is_now:
+                raise ValueError(
+                    f"{name}: expected {was!r}, which the tree was built with and goes on"
+                    f" with, got {is_now!r}"
+                )
+
+    def _check_hold_out(self, n: int) -> None:
+        """Raise ValueError where holding a part out would leave nothing to learn from."""
+        if np.ceil(self.validation_fraction * n) >= n:  # rounded as train_test_split does
+            raise ValueError(
+                f"validation_fraction: expected a share that leaves some of {n} examples to learn"
+                f" from, got {self.validation_fraction}. Hint: early_stopping=False holds none out."
+            )
 
     def _check_dtype(self, dtype: Any) -> None:
         """Raise ValueError for a setting that is no number in the dtype of the weights."""

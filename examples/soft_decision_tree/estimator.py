@@ -10,6 +10,8 @@ from sklearn.metrics import accuracy_score
 from sklearn.utils import column_or_1d, compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 
+from tinygrad_sparse.nn.soft_tree import BIG, is_number
+
 from .base import SoftDecisionTree
 from .leaves import CountedLeaves, GaussianLeaves, GradientLeaves, TrainedMeans
 from .model import Data
@@ -111,6 +113,7 @@ class SoftDecisionTreeClassifier(ClassifierMixin, SoftDecisionTree):
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
         """One pass over X, y. The first call names all `classes` that there will ever be."""
+        self._check_settings()
         again = hasattr(self, "_model")
         if isinstance(self.class_weight, str):
             raise ValueError(
@@ -127,7 +130,7 @@ class SoftDecisionTreeClassifier(ClassifierMixin, SoftDecisionTree):
                 raise ValueError(f"classes: expected {self.classes_} as before, got {classes}")
         self._declared = classes
         try:
-            return self._partial_fit(X, y, sample_weight, again)
+            return self._partial_fit(X, y, sample_weight)
         finally:
             del self._declared
 
@@ -147,13 +150,21 @@ class SoftDecisionTreeClassifier(ClassifierMixin, SoftDecisionTree):
             got = np.unique(y[unknown])
             raise ValueError(f"y: expected the classes {self.classes_}, got also {got}")
         if self.class_weight is not None:
-            factors = self._class_factors(labels, weights)
-            if not (np.isfinite(factors).all() and (factors >= 0).all()):
-                raise ValueError(
-                    f"class_weight: expected finite weights >= 0, got {self.class_weight!r}"
-                )
-            weights = weights * factors
+            weights = weights * self._class_factors(labels, weights)
         return labels, weights
+
+    def _check_settings(self) -> None:
+        super()._check_settings()
+        given = self.class_weight
+        if isinstance(given, dict):
+            fits = all(is_number(weight, 0, BIG) for weight in given.values())
+        else:
+            fits = given is None or (isinstance(given, str) and given == "balanced")
+        if not fits:
+            raise ValueError(
+                "class_weight: expected None, 'balanced' or a dict of finite weights >= 0, got"
+                f" {given!r}"
+            )
 
     def _class_factors(self, labels: np.ndarray, weights: np.ndarray) -> np.ndarray:
         """What class_weight makes of each example; those of weight 0 are not counted."""
@@ -232,7 +243,8 @@ class SoftDecisionTreeRegressor(RegressorMixin, SoftDecisionTree):
 
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """One pass over X, y. The first call sets the unit in which errors are measured."""
-        return self._partial_fit(X, y, sample_weight, hasattr(self, "_model"))
+        self._check_settings()
+        return self._partial_fit(X, y, sample_weight)
 
     def _known_targets(
         self, y: Any, weights: np.ndarray, again: bool

@@ -230,6 +230,7 @@ class Plan(NamedTuple):
     tol: float = 0.0  # what counts as better
     verbose: bool = False
     stream: bool = False  # more examples will come: an epoch is not all there is
+    again: bool = False  # the model has learned before: what it was may be the best
 
     def batches(self, data: Data) -> int:
         """Those of an epoch."""
@@ -249,7 +250,9 @@ def train(
     """Train for `plan.epochs` epochs; with `score`, stop early and go back to the best epoch."""
     n, batches = len(data.targets), plan.batches(data)
     history = History([], [])
-    best, best_score, best_epoch = None, -np.inf, 0
+    best, best_score, best_epoch = None, -np.inf, -1
+    if score is not None and plan.again:
+        best, best_score = model.arrays(), score()
     total = plan.epochs * batches
     decay = (
         optim.linear_decay if plan.schedule == "linear" else lambda rate, _: optim.constant(rate)

@@ -46,7 +46,7 @@ def route(
 
 def check_routing(routing: str, allowed: tuple[str, ...]) -> None:
     """Raise ValueError for one that is not allowed."""
-    if routing not in allowed:
+    if not isinstance(routing, str) or routing not in allowed:
         raise ValueError(f"routing: expected one of {allowed}, got {routing!r}")
 
 

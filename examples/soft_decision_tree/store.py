@@ -18,7 +18,7 @@ from ..program import header_of, write_npz
 from .base import Built, SoftDecisionTree
 from .estimator import SoftDecisionTreeClassifier, SoftDecisionTreeRegressor
 
-FORMAT = "soft decision tree 2"
+FORMAT = "soft decision tree 3"
 KINDS = {kind.__name__: kind for kind in (SoftDecisionTreeClassifier, SoftDecisionTreeRegressor)}
 LISTS, UNITS = ("loss_curve_", "validation_scores_"), ("_mean", "_unit")
 FITTED = ("n_features_in_", "n_iter_", "_split", *LISTS, *UNITS)
@@ -45,6 +45,7 @@ def save(tree: SoftDecisionTree, path: str | Path) -> None:
     for name in NAMED:
         if name in state:
             arrays[name] = _without_objects(name, state[name])
+    header["objects"] = [name for name in NAMED if name in state and state[name].dtype.kind == "O"]
     random = tree._rng.get_state(legacy=False)
     header["random"] = {"has_gauss": random["has_gauss"], "gauss": random["gauss"]}
     arrays["random.key"] = random["state"]["key"]
@@ -82,10 +83,12 @@ def _tree_of(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> SoftDecis
     kind(**built)._check_settings()
     tree._built = Built(**built, device=tree.device)
     vars(tree).update(_fitted(header["fitted"], is_classifier(tree)))
+    _check("objects", isinstance(header["objects"], list))
     for name in NAMED:
         if name in arrays:
-            names = arrays.pop(name)
-            setattr(tree, name, names.astype(object) if names.dtype.kind == "U" else names)
+            names, objects = arrays.pop(name), name in header["objects"]
+            _check(name, names.dtype.kind == "U" or not objects)
+            setattr(tree, name, names.astype(object) if objects else names)
     key, pos = arrays.pop("random.key"), int(arrays.pop("random.pos"))
     has_gauss, gauss = int(header["random"]["has_gauss"]), float(header["random"]["gauss"])
     _check("random", key.shape == (624,) and key.dtype == np.uint32 and 0 <= pos <= 624)

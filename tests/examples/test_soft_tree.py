@@ -488,12 +488,83 @@ def test_the_bar_is_shown_when_asked_for(capsys):
         ("depth", 10**400, "depth: expected a whole number from 0 to 24, got 1000"),
         ("tol", float("nan"), "tol: expected a number >= 0, got nan"),
         ("tol", "x", "tol: expected a number >= 0, got 'x'"),
+        ("leaves", np.array(["gradient"] * 2), r"leaves: expected one of .*, got array\("),
+        ("smoothing", None, "smoothing: expected one of .*, got None"),
+        ("device", ["cpu"], r"device: expected one of .*, got \['cpu'\]"),
+        ("learn_temperature", "no", "learn_temperature: expected True or False, got 'no'"),
+        ("penalty_window", 1, "penalty_window: expected True or False, got 1"),
+        ("early_stopping", "no", "early_stopping: expected True or False, got 'no'"),
+        ("warm_start", np.zeros(2), r"warm_start: expected True or False, got array\("),
+        ("verbose", "no", "verbose: expected True, False or a whole number, got 'no'"),
+        ("random_state", "a", "random_state: expected None, a whole number from 0 .*, got 'a'"),
+        ("random_state", -1, "random_state: expected None, a whole number from 0 .*, got -1"),
+        ("random_state", 2**32, "random_state: expected None, a whole number from 0 .*, got 42"),
+        ("class_weight", {0: "a"}, "class_weight: expected None, .*, got {0: 'a'}"),
+        ("class_weight", {0: -1.0}, "class_weight: expected None, .*, got {0: -1.0}"),
+        ("class_weight", "heavy", "class_weight: expected None, 'balanced' .*, got 'heavy'"),
+        ("class_weight", [1, 2, 3], r"class_weight: expected None, .*, got \[1, 2, 3\]"),
     ],
 )
-def test_a_setting_out_of_range_is_named(setting, value, message):
+def test_a_setting_out_of_range_is_named_before_anything_is_computed(setting, value, message):
     X, y = iris(np.float32)
-    with pytest.raises(ValueError, match=message):
-        SoftDecisionTreeClassifier(**{setting: value}).fit(X, y)
+    tree = SoftDecisionTreeClassifier(**{setting: value})
+    by_dtype = "float32" in message
+    for learn in (tree.fit, lambda X, y: tree.partial_fit(X, y, classes=[0, 1, 2])):
+        with pytest.raises(ValueError, match=message):
+            learn(X, y)
+        if not by_dtype:
+            with pytest.raises(ValueError, match=message):
+                learn("no examples", y)
+    assert not hasattr(tree, "classes_")
+
+
+@pytest.mark.parametrize(("n", "share"), [(1, 0.1), (5, 0.999)])
+def test_a_part_held_out_leaves_something_to_learn_from(n, share):
+    X, y = waves(n)
+    tree = SoftDecisionTreeRegressor(early_stopping=True, validation_fraction=share)
+    with pytest.raises(ValueError, match=f"validation_fraction: expected .* of {n} examples"):
+        tree.fit(X, y)
+    tree.set_params(early_stopping=False, depth=1, max_iter=1).fit(X, y)
+
+
+@pytest.mark.parametrize("routing", [np.array(["soft", "hard"]), ["hard"], None], ids=str)
+def test_a_routing_that_is_no_text_is_refused(grown, routing):
+    tree, X, _ = grown
+    with pytest.raises(ValueError, match="routing: expected one of"):
+        tree.predict(X, routing)
+
+
+@pytest.mark.parametrize("leaves", ["derivative_free", "gradient"])
+def test_the_dtype_of_indices_does_not_matter(leaves):
+    rng = np.random.default_rng(0)
+    X = sparse.csr_array(np.where(rng.random((200, 300)) < 0.1, rng.random((200, 300)), 0))
+    y = rng.integers(0, 40, 200)
+    trees = []
+    for dtype in (np.int32, np.int64):
+        x = X.copy()
+        x.indices, x.indptr = X.indices.astype(dtype), X.indptr.astype(dtype)
+        tree = SoftDecisionTreeClassifier(depth=4, max_iter=3, random_state=0, leaves=leaves)
+        trees.append(tree.fit(x, y).partial_fit(x, y))
+        assert x.indices.dtype == dtype
+        for routing in ("soft", "hard"):
+            there = tree.predict_proba(x, routing)
+            assert there.tobytes() == tree.predict_proba(X, routing).tobytes()
+    one, other = (tree._model.arrays() for tree in trees)
+    for name, array in one.items():
+        assert array.tobytes() == other[name].tobytes(), name
+
+
+def test_what_a_warm_start_began_with_may_be_the_best():
+    X, y = iris()
+    settings = {"depth": 3, "random_state": 0, "batch_size": 16, "max_iter": 20}
+    stops = {"early_stopping": True, "n_iter_no_change": 3, "validation_fraction": 0.3}
+    tree = SoftDecisionTreeClassifier(warm_start=True, **settings, **stops).fit(X, y)
+    before, best = tree.predict_proba(X), max(tree.validation_scores_)
+    done = tree.n_iter_
+    tree.set_params(learning_rate=1e3).fit(X, y)  # far too fast: each epoch is worse
+    assert max(tree.validation_scores_[done:]) < best
+    assert tree.n_iter_ == done + 3
+    np.testing.assert_array_equal(tree.predict_proba(X), before)
 
 
 LATER = [
@@ -843,6 +914,22 @@ def test_a_saved_tree_predicts_and_goes_on_learning_alike(tmp_path, way):
     assert [p.name for p in tmp_path.iterdir()] == ["tree.npz"]
 
 
+@pytest.mark.parametrize("dtype", ["<U5", "S3", "O", "int32", "float64", "bool"])
+def test_names_are_saved_as_what_they_were(tmp_path, dtype):
+    X, y = iris()
+    tree = SoftDecisionTreeClassifier(depth=1, max_iter=1, random_state=0)
+    tree.fit(X, (y % 2).astype(dtype))
+    tree.feature_names_in_ = np.array(["a", "b", "c", "d"], object)  # as of a data frame
+    save(tree, tmp_path / "tree.npz")
+    again = load(tmp_path / "tree.npz")
+    assert again.classes_.dtype == tree.classes_.dtype == np.dtype(dtype)
+    assert again.classes_.tolist() == tree.classes_.tolist()
+    assert again.feature_names_in_.dtype == object
+    names = np.array(["one", "two"], dtype=object)[y % 2]
+    save(tree.fit(X, names), tmp_path / "tree.npz")
+    assert load(tmp_path / "tree.npz").predict(X).dtype == object
+
+
 def test_a_regressor_is_saved_with_its_unit(tmp_path):
     X, y = waves()
     tree = SoftDecisionTreeRegressor(depth=3, random_state=0, max_iter=5).fit(X, 100 * y + 7)
@@ -881,7 +968,9 @@ def test_a_file_of_another_kind_is_refused_and_runs_nothing(tmp_path):
         arrays = dict(file)
     text = arrays["header"].tobytes().decode()
     for old, new in [
-        ("soft decision tree 2", "soft decision tree 9"),
+        ("soft decision tree 3", "soft decision tree 9"),
+        ('"objects": []', '"objects": ["classes_"]'),
+        ('"objects": []', '"objects": "none"'),
         ("SoftDecisionTreeClassifier", "BaseEstimator"),
         ('"built": {"depth": 1', '"built": {"depth": 2'),
         ('"built": {"depth": 1', '"built": {"depth": 23'),
