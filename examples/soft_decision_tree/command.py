@@ -8,6 +8,7 @@ import zipfile
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -57,22 +58,26 @@ def run(options: argparse.Namespace) -> None:
         f" {hard:.1%} with one hard walk each;"
         f" the two agree on {agreement(tree, examples.X_test):.1%}\n"
     )
-    shown = {"feature_names": examples.feature_names, "class_names": examples.class_names}
-    some = examples.X_test[: options.shown]
-    print(export_text(tree, X=some, max_depth=options.levels, **shown))
-    draw(tree, examples, options)
-    if options.save is not None:
-        store.save(tree, options.save)
-        print(f"The tree: {options.save}")
-
-
-def draw(tree: SoftDecisionTreeClassifier, examples: Set, options: argparse.Namespace) -> None:
-    """Two pictures: the tree, and the way of the first test example."""
     shown = {
         "feature_names": examples.feature_names,
         "class_names": examples.class_names,
         "image_shape": examples.image_shape,
     }
+    some = examples.X_test[: options.shown]
+    print(export_text(tree, X=some, max_depth=options.levels, **shown))
+    draw(tree, examples, options, shown)
+    if options.save is not None:
+        store.save(tree, options.save)
+        print(f"The tree: {options.save}")
+
+
+def draw(
+    tree: SoftDecisionTreeClassifier,
+    examples: Set,
+    options: argparse.Namespace,
+    shown: dict[str, Any],
+) -> None:
+    """Two pictures: the tree, and the way of the first test example."""
     figure = plot_tree(tree, X=examples.X_test[: options.shown], levels=options.levels, **shown)
     figure.savefig(options.out, format="png")
     print(f"\nA picture of the tree: {options.out}")

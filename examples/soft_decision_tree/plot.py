@@ -10,8 +10,9 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from scipy import sparse
+from sklearn.base import is_classifier
 
-from .base import SoftDecisionTree
+from .base import SoftDecisionTree, is_whole
 from .reading import (
     check_count,
     class_names_of,
@@ -47,18 +48,18 @@ def plot_tree(
     last level is summed up. With examples X, a line is as thick as the share of X that takes it.
     The way of one `example` is marked, each side with its probability.
     """
+    names = _checked_names(tree, feature_names, class_names, image_shape)
     check_count("levels", levels)
     layout = _Layout(tree._depth, root, levels)
     load = None if X is None else tree._load(X)
     way = None if example is None else tree.arrivals(one_example(example))[0]
+    marked = set() if example is None else _nodes_on_way(tree, example)
     figure = Figure(figsize=layout.size, dpi=100)
     FigureCanvasAgg(figure)
     back = figure.add_axes((0, 0, 1, 1))
     back.set_axis_off()
     back.set(xlim=(0, 1), ylim=(0, 1))
-    marked = set() if example is None else _nodes_on_way(tree, example)
-
-    weights, names = tree.gate_weights_, names_of(tree, feature_names)
+    weights = tree.gate_weights_
     for n, (x, y) in layout.places.items():
         for child in layout.children(n):
             _edge(back, (x, y), layout.places[child], n, child, load, way, child in marked)
@@ -102,6 +103,7 @@ def plot_path(
 
     A gate shows weight times feature, what it saw in *this* example; an image its weights as well.
     """
+    names = _checked_names(tree, feature_names, class_names, image_shape)
     path = path_of(tree, x, routing)
     x = _features(x)
     count = len(path.steps) + 2
@@ -118,7 +120,7 @@ def plot_path(
         first.imshow(x.reshape(image_shape), cmap="gray_r")
         first.set(xticks=[], yticks=[])
     else:
-        _bars(first, x, names_of(tree, feature_names), ("#666666", "#666666"))
+        _bars(first, x, names, ("#666666", "#666666"))
     first.set_title("the example", fontsize=8)
     weights = tree.gate_weights_
     for column, step in enumerate(path.steps, 1):
@@ -129,7 +131,7 @@ def plot_path(
             _image(grid[0, column], w.reshape(image_shape))
             _image(grid[1, column], (w * x).reshape(image_shape))
         else:
-            _bars(grid[0, column], w * x, names_of(tree, feature_names))
+            _bars(grid[0, column], w * x, names)
         side = "right" if step.right else "left"
         grid[0, column].set_title(
             f"gate {step.node}\n{side} {step.probability:.3f}",
@@ -151,13 +153,23 @@ def plot_path(
     return figure
 
 
+def _checked_names(
+    tree: SoftDecisionTree, feature_names: Any, class_names: Any, image_shape: Any
+) -> list[str]:
+    """The features' names. Raises ValueError for any that do not fit the tree."""
+    names = names_of(tree, feature_names, image_shape)
+    if is_classifier(tree):
+        class_names_of(tree, class_names)
+    return names
+
+
 class _Layout:
     """Where the nodes of a subtree stand on the page."""
 
     def __init__(self, depth: int, root: int, levels: int) -> None:
         gates = 2**depth - 1
-        if not 0 <= root < max(gates, 1):
-            raise ValueError(f"root: expected a gate in [0, {gates}), got {root}")
+        if not is_whole(root, 0, max(gates - 1, 0)):
+            raise ValueError(f"root: expected a gate in [0, {gates}), got {root!r}")
         above = (root + 1).bit_length() - 1
         self.levels = min(levels, depth - above)
         wide = 2**self.levels

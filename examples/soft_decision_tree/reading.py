@@ -14,7 +14,7 @@ from sklearn.base import is_classifier
 from sklearn.metrics import r2_score
 from sklearn.utils.validation import check_is_fitted
 
-from .base import SoftDecisionTree
+from .base import SoftDecisionTree, is_whole
 
 
 class Step(NamedTuple):
@@ -63,13 +63,22 @@ def agreement(tree: SoftDecisionTree, X: Any) -> float:
     return float(np.mean(soft == hard) if is_classifier(tree) else r2_score(soft, hard))
 
 
-def names_of(tree: SoftDecisionTree, feature_names: Sequence[str] | None) -> list[str]:
-    """The names of the features: as given, as learned with, or made up."""
+def names_of(
+    tree: SoftDecisionTree,
+    feature_names: Sequence[str] | None,
+    image_shape: tuple[int, int] | None = None,
+) -> list[str]:
+    """The names of the features: as given, as learned with, or made up; places in an image."""
     check_is_fitted(tree)
+    if image_shape is not None:
+        check_image_shape(image_shape, tree.n_features_in_)
     found = getattr(tree, "feature_names_in_", None) if feature_names is None else feature_names
-    names = (
-        [f"x{i}" for i in range(tree.n_features_in_)] if found is None else list(map(str, found))
-    )
+    if found is not None:
+        names = list(map(str, found))
+    elif image_shape is not None:
+        names = [f"pixel ({r}, {c})" for r, c in np.ndindex(*image_shape)]
+    else:
+        names = [f"x{i}" for i in range(tree.n_features_in_)]
     if len(names) != tree.n_features_in_:
         raise ValueError(f"feature_names: expected {tree.n_features_in_} names, got {len(names)}")
     return names
@@ -83,9 +92,18 @@ def class_names_of(tree: Any, class_names: Sequence[str] | None) -> list[str]:
     return names
 
 
+def check_image_shape(shape: Any, features: int) -> None:
+    """Raise ValueError unless it is (rows, columns) of so many pixels."""
+    two = isinstance(shape, Sequence) and len(shape) == 2 and all(is_whole(n, 1) for n in shape)
+    if not two or shape[0] * shape[1] != features:
+        raise ValueError(
+            f"image_shape: expected (rows, columns) of {features} features, got {shape!r}"
+        )
+
+
 def check_count(name: str, value: int) -> None:
     """Raise ValueError for what counts nothing."""
-    if not isinstance(value, (int, np.integer)) or value < 0:
+    if not is_whole(value, 0):
         raise ValueError(f"{name}: expected a whole number from 0, got {value!r}")
 
 
@@ -112,6 +130,7 @@ def export_text(
     *,
     feature_names: Sequence[str] | None = None,
     class_names: Sequence[str] | None = None,
+    image_shape: tuple[int, int] | None = None,
     X: Any = None,
     max_depth: int | None = None,
     terms: int = 3,
@@ -119,7 +138,8 @@ def export_text(
     """The tree as indented text: the strongest `terms` of each gate, the classes of each leaf.
 
     With examples X each side shows how much of them arrives there, and a subtree below `max_depth`
-    is summed up by what its leaves say to those who arrive.
+    is summed up by what its leaves say to those who arrive. Features without names are pixels of an
+    `image_shape`, where there is one.
 
     >>> from sklearn.datasets import load_iris
     >>> from .estimator import SoftDecisionTreeClassifier
@@ -130,7 +150,7 @@ def export_text(
     |--- left 50 %: leaf 0 says ...
     |--- right 50 %: leaf 1 says ...
     """
-    names = names_of(tree, feature_names)
+    names = names_of(tree, feature_names, image_shape)
     check_count("terms", terms)
     check_count("max_depth", deepest := tree._depth if max_depth is None else max_depth)
     weights, biases = tree.gate_weights_, tree.gate_intercepts_

@@ -26,6 +26,7 @@ from examples.soft_decision_tree import (
     export_text,
     load,
     path_of,
+    plot,
     plot_path,
     plot_tree,
     save,
@@ -824,8 +825,6 @@ def test_a_picture_of_the_tree_has_each_gate_and_leaf(grown, tmp_path):
     gate = sub.axes[1].get_images()[0]
     np.testing.assert_allclose(gate.get_array(), tree.gate_weights_[2].reshape(2, 2))
     assert gate.norm.vmin == -gate.norm.vmax
-    with pytest.raises(ValueError, match=r"root: expected a gate in \[0, 7\)"):
-        plot_tree(tree, root=7)
     for shape in (None, (2, 2)):
         way = plot_path(tree, X[0], image_shape=shape)
         titles = [axes.get_title() for axes in way.axes if axes.get_title()]
@@ -880,8 +879,41 @@ def test_what_cannot_be_shown_is_said(grown):
         with pytest.raises(NotFittedError):
             show(SoftDecisionTreeClassifier(), X[0])
     for name, show in (("levels", plot_tree), ("max_depth", export_text), ("terms", export_text)):
-        with pytest.raises(ValueError, match=f"{name}: expected a whole number from 0, got -1"):
-            show(tree, **{name: -1})
+        for bad in (-1, True, "a", 1.0):
+            with pytest.raises(ValueError, match=f"{name}: expected a whole number from 0, got "):
+                show(tree, **{name: bad})
+
+
+def test_what_cannot_be_drawn_is_said_before_a_figure_is_made(grown, monkeypatch):
+    tree, X, _ = grown
+    monkeypatch.setattr(plot, "Figure", None)
+    for root in (7, -1, True, "a", 1.0):
+        with pytest.raises(ValueError, match=r"root: expected a gate in \[0, 7\), got "):
+            plot_tree(tree, root=root)
+    shows = (plot_tree, export_text, lambda tree, **given: plot_path(tree, X[0], **given))
+    for show in shows:
+        for shape in ((3, 2), (4,), 4, "ab", (2.0, 2.0), (-2, -2), (1, 2, 2)):
+            wanted = r"image_shape: expected \(rows, columns\) of 4 features, got "
+            with pytest.raises(ValueError, match=wanted):
+                show(tree, image_shape=shape)
+        with pytest.raises(ValueError, match="feature_names: expected 4 names, got 1"):
+            show(tree, feature_names=["a"])
+        with pytest.raises(ValueError, match="class_names: expected 3 names, got 1"):
+            show(tree, class_names=["a"])
+    for bad in (X[0, :3], X[:2]):
+        with pytest.raises(ValueError, match="features"):
+            plot_tree(tree, example=bad)
+
+
+def test_features_of_an_image_are_pixels(grown):
+    tree, _, _ = grown
+    first = export_text(tree, image_shape=(2, 2)).splitlines()[0]
+    found = re.findall(r"pixel \((\d), (\d)\)", first)
+    weights = np.argsort(-np.abs(tree.gate_weights_[0]))[:3]
+    assert [(int(r), int(c)) for r, c in found] == [(i // 2, i % 2) for i in weights]
+    assert "x0" in export_text(tree) and "pixel" not in export_text(tree)
+    named = export_text(tree, image_shape=(2, 2), feature_names=list("abcd"))
+    assert "pixel" not in named
 
 
 def test_pictures_of_regression_and_of_many_classes(tmp_path):
@@ -914,7 +946,7 @@ def test_a_saved_tree_predicts_and_goes_on_learning_alike(tmp_path, way):
     assert [p.name for p in tmp_path.iterdir()] == ["tree.npz"]
 
 
-@pytest.mark.parametrize("dtype", ["<U5", "S3", "O", "int32", "float64", "bool"])
+@pytest.mark.parametrize("dtype", ["<U5", "int32", "float64", "bool"])
 def test_names_are_saved_as_what_they_were(tmp_path, dtype):
     X, y = iris()
     tree = SoftDecisionTreeClassifier(depth=1, max_iter=1, random_state=0)
