@@ -608,16 +608,17 @@ def test_settings_given_after_a_fit_wait_for_the_next(tmp_path, later):
     np.testing.assert_array_equal(again.predict_proba(X), fresh.predict_proba(X))
 
 
-def bad_fits():
+def bad_fits(warm):
     X, y = iris()
     weights = np.ones(150)
     yield "X: expected float64 features whose length", {}, (X * 1e300, y)
-    yield "class_weight|present", {"class_weight": {7: 1.0}}, (X, y)
+    yield r"class_weight: expected \[0 1 2\], got also \[7\]", {"class_weight": {7: 1.0}}, (X, y)
     for bad in (-1.0, np.nan, np.inf):
-        yield "class_weight", {"class_weight": {0: bad, 1: 1.0, 2: 1.0}}, (X, y)
+        yield "class_weight: expected None", {"class_weight": {0: bad, 1: 1.0, 2: 1.0}}, (X, y)
     yield "sample_weight: expected a sum", {}, (X, y, weights * 1e307)
-    yield "sample_weight|[Nn]egative", {}, (X, y, -weights)
-    yield "classes", {}, (X[:, :2], np.zeros(150) + 0.5)
+    yield "Negative values in data passed to `sample_weight`", {}, (X, y, -weights)
+    first = "X has 2 features" if warm else "Unknown label type: continuous"
+    yield first, {}, (X[:, :2], np.zeros(150) + 0.5)
 
 
 @pytest.mark.parametrize("warm", [False, True])
@@ -627,8 +628,8 @@ def test_a_fit_that_fails_leaves_the_tree_as_it_was(warm):
     tree.fit(X, y)
     before, further = tree.predict_proba(X), deepcopy(tree)
     settings = tree.get_params()
-    for message, given, examples in bad_fits():
-        with pytest.raises(ValueError, match=message if not warm else None):
+    for message, given, examples in bad_fits(warm):
+        with pytest.raises(ValueError, match=message):
             tree.set_params(**given).fit(*examples)
         tree.set_params(**settings)
         assert tree.n_features_in_ == 4 and tree.classes_.tolist() == [0, 1, 2]
@@ -689,14 +690,20 @@ def test_numbers_of_any_size_are_learned(tmp_path, leaves):
 
 
 @pytest.mark.parametrize(
-    "classes", [[], [[0, 1, 2], [0, 1, 2]], [0, 1, np.nan]], ids=["none", "2-d", "nan"]
+    ("classes", "message"),
+    [
+        ([], "classes: expected labels"),
+        ([[0, 1, 2], [0, 1, 2]], "should be a 1d array"),
+        ([0, 1, np.nan], "classes: expected labels"),
+    ],
+    ids=["none", "2-d", "nan"],
 )
-def test_classes_that_are_none_are_refused(classes):
+def test_classes_that_are_none_are_refused(classes, message):
     X, y = iris()
     tree = SoftDecisionTreeClassifier()
-    with pytest.raises(ValueError, match=r"classes|1d array"):
+    with pytest.raises(ValueError, match=message):
         tree.partial_fit(X, y, classes=classes)
-    with pytest.raises(NotFittedError):
+    with pytest.raises(NotFittedError, match="not fitted yet"):
         tree.predict(X)
 
 
@@ -846,14 +853,14 @@ def test_an_example_is_a_row_dense_or_sparse(grown):
 def test_a_path_shows_what_each_gate_saw_of_the_example(grown):
     tree, X, _ = grown
     x = X[70]
-    first, _, *gates = plot_path(tree, x, image_shape=(2, 2)).axes[5:]
-    assert not first.get_images()
     path = path_of(tree, x)
-    for axes, step in zip(gates, path.steps[1:], strict=False):
+    axes = plot_path(tree, x, image_shape=(2, 2)).axes[5:]  # below weights: weights times pixels
+    assert not axes[0].get_images() and len(axes) == 5
+    for one, step in zip(axes[1:-1], path.steps, strict=True):
         wanted = (tree.gate_weights_[step.node] * x).reshape(2, 2)
-        np.testing.assert_allclose(axes.get_images()[0].get_array(), wanted)
-    for axes, step in zip(plot_path(tree, x).axes[1:], path.steps, strict=False):
-        widths = sorted(bar.get_width() for bar in axes.patches)
+        np.testing.assert_allclose(one.get_images()[0].get_array(), wanted)
+    for one, step in zip(plot_path(tree, x).axes[1:-1], path.steps, strict=True):
+        widths = sorted(bar.get_width() for bar in one.patches)
         np.testing.assert_allclose(widths, sorted(tree.gate_weights_[step.node] * x))
 
 
@@ -873,10 +880,10 @@ def test_what_cannot_be_shown_is_said(grown):
     for show in (export_text, plot_tree):
         with pytest.raises(ValueError, match="class_names: expected 3 names, got 1"):
             show(tree, **few)
-        with pytest.raises(NotFittedError):
+        with pytest.raises(NotFittedError, match="not fitted yet"):
             show(SoftDecisionTreeClassifier())
     for show in (path_of, plot_path):
-        with pytest.raises(NotFittedError):
+        with pytest.raises(NotFittedError, match="not fitted yet"):
             show(SoftDecisionTreeClassifier(), X[0])
     for name, show in (("levels", plot_tree), ("max_depth", export_text), ("terms", export_text)):
         for bad in (-1, True, "a", 1.0):
@@ -917,13 +924,21 @@ def test_features_of_an_image_are_pixels(grown):
 
 
 def test_pictures_of_regression_and_of_many_classes(tmp_path):
+    def leaves(figure):
+        figure.savefig(tmp_path / "tree.png")  # which lays it all out
+        assert (tmp_path / "tree.png").read_bytes().startswith(b"\x89PNG")
+        return [a.texts[0].get_text() for a in figure.axes if a.get_title().startswith("leaf")]
+
     X, y = waves()
-    figure = plot_tree(SoftDecisionTreeRegressor(depth=2, random_state=0).fit(X, y), X=X)
-    plot_tree(
-        SoftDecisionTreeClassifier(depth=2, random_state=0, max_iter=2).fit(X, np.arange(300) % 40)
-    ).savefig(tmp_path / "many.png")
-    figure.savefig(tmp_path / "numbers.png")
-    plot_tree(SoftDecisionTreeClassifier(depth=0, random_state=0, max_iter=2).fit(*iris()))
+    numbers = SoftDecisionTreeRegressor(depth=2, random_state=0).fit(X, y)
+    assert leaves(plot_tree(numbers, X=X)) == [f"{v:.4g}" for v in numbers.leaf_values_[:, 0]]
+    many = SoftDecisionTreeClassifier(depth=2, random_state=0, max_iter=2)
+    told = leaves(plot_tree(many.fit(X, np.arange(300) % 40)))
+    for text, values in zip(told, many.leaf_values_, strict=True):
+        assert text.startswith(f"{values.argmax()} ({values.max():.2f})")
+    stump = SoftDecisionTreeClassifier(depth=0, random_state=0, max_iter=2).fit(*iris())
+    (text,) = leaves(plot_tree(stump))
+    assert re.fullmatch(r"\d \(0\.3\d\)", text)
 
 
 # ---------------------------------------------------------------------------------- store
@@ -986,7 +1001,7 @@ def test_what_json_cannot_hold_is_refused(tmp_path):
 
 def test_a_file_of_another_kind_is_refused_and_runs_nothing(tmp_path):
     path = tmp_path / "tree.npz"
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(FileNotFoundError, match=r"tree\.npz"):
         load(path)
     path.write_bytes(b"not a zip file")
     with pytest.raises(CheckpointError, match=r"load: expected a file that save wrote"):
@@ -999,41 +1014,40 @@ def test_a_file_of_another_kind_is_refused_and_runs_nothing(tmp_path):
     with np.load(path) as file:
         arrays = dict(file)
     text = arrays["header"].tobytes().decode()
-    for old, new in [
-        ("soft decision tree 3", "soft decision tree 9"),
-        ('"objects": []', '"objects": ["classes_"]'),
-        ('"objects": []', '"objects": "none"'),
-        ("SoftDecisionTreeClassifier", "BaseEstimator"),
-        ('"built": {"depth": 1', '"built": {"depth": 2'),
-        ('"built": {"depth": 1', '"built": {"depth": 23'),
-        ('"has_gauss": 0', '"has_gauss": Infinity'),
-        ('"n_iter_": 1', '"n_iter_": "1"'),
-        ('"n_features_in_": 4', '"n_features_in_": 5'),
-        ('"n_iter_"', '"fit"'),
-        ('"max_iter"', '"maximal"'),
+    for old, new, message in [
+        ("soft decision tree 3", "soft decision tree 9", "soft decision tree 9"),
+        ('"objects": []', '"objects": ["classes_"]', "classes_ is none that save wrote"),
+        ('"objects": []', '"objects": "none"', "objects is none that save wrote"),
+        ("SoftDecisionTreeClassifier", "BaseEstimator", "KeyError: 'BaseEstimator'"),
+        ('"built": {"depth": 1', '"built": {"depth": 2', "a header of a larger tree"),
+        ('"built": {"depth": 1', '"built": {"depth": 23', "a header of a larger tree"),
+        ('"has_gauss": 0', '"has_gauss": Infinity', "cannot convert float infinity"),
+        ('"n_iter_": 1', '"n_iter_": "1"', "n_iter_ is none that save wrote"),
+        ('"n_features_in_": 4', '"n_features_in_": 5', "n_features_in_ is none that save wrote"),
+        ('"n_iter_"', '"fit"', "fitted is none that save wrote"),
+        ('"max_iter"', '"maximal"', "unexpected keyword argument 'maximal'"),
     ]:
         assert old in text
         changed = np.frombuffer(text.replace(old, new).encode(), np.uint8)
         np.savez(path, **(arrays | {"header": changed}))
-        with pytest.raises(CheckpointError):
+        with pytest.raises(CheckpointError, match=message):
             load(path)
-    wrong = {
-        "random.key": arrays["random.key"][:5],
-        "model.size": np.array(["a", "b"]),
-        "model.penalty.past": np.zeros((2, 7)),
-        "model.leaves.scale": np.array(np.nan),
-        "model.leaves.counts": np.ones(3),
-        "model.leaves.table": np.full((3, 2), np.nan),
-        "model.tree.weight": np.zeros((4, 3)),
-        "model.tree.bias": None,
-        "random.pos": np.array(10**6),
-        "classes_": np.array([2, 1, 0]),
-        "other": np.zeros(1),
-    }
-    for name, array in wrong.items():
+    for name, array, message in [
+        ("random.key", arrays["random.key"][:5], "random is none that save wrote"),
+        ("random.pos", np.array(10**6), "random is none that save wrote"),
+        ("model.size", np.array(["a", "b"]), "expected a size of two numbers > 0"),
+        ("model.penalty.past", np.zeros((2, 7)), r"expected penalty.past \(2, 1\), got \(2, 7\)"),
+        ("model.leaves.scale", np.array(np.nan), "expected 0 < scale <= 1, got nan"),
+        ("model.leaves.counts", np.ones(3), r"unknown arrays \['leaves.counts'\]"),
+        ("model.leaves.table", np.full((3, 2), np.nan), "leaves.table: expected numbers"),
+        ("model.tree.weight", np.zeros((4, 3)), "a header of a larger tree"),
+        ("model.tree.bias", None, r"missing \['bias'\]"),
+        ("classes_", np.array([2, 1, 0]), "classes_: expected each class once, in order"),
+        ("other", np.zeros(1), "arrays is none that save wrote"),
+    ]:
         changed = {k: a for k, a in (arrays | {name: array}).items() if a is not None}
         np.savez(path, **changed)
-        with pytest.raises(CheckpointError):
+        with pytest.raises(CheckpointError, match=message):
             load(path)
 
 
@@ -1058,7 +1072,7 @@ def test_a_damaged_file_is_refused_whatever_the_damage(tmp_path):
     assert refused > 200
     for end in range(0, len(whole), 211):
         path.write_bytes(whole[:end])
-        with pytest.raises(CheckpointError):
+        with pytest.raises(CheckpointError, match="load: expected a file that save wrote"):
             load(path)
 
 
@@ -1313,7 +1327,11 @@ def test_leaves_that_no_example_reaches_have_a_mean():
     X = X.astype(np.float32)
     tree = SoftDecisionTreeClassifier(depth=4, max_iter=2, random_state=0).fit(X, y)
     tree._model.tree.bias.assign(np.full(15, 1e4, np.float32))  # all go right
-    assert "leaf" in export_text(tree, X=X) and export_text(tree, X=X, max_depth=2)
+    for max_depth in (None, 2):
+        text = export_text(tree, X=X, max_depth=max_depth)
+        assert "left 0 %" in text and "nan" not in text
+        told = np.array(re.findall(r"\((\d\.\d+)\)", text), float)
+        assert len(told) >= 4 and (told > 0).all()
 
 
 def test_class_weights_on_a_part_without_a_class_are_those_of_the_others():
