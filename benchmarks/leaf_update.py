@@ -5,12 +5,15 @@ Three ways to one step of the smoothing of leaf counts, from given arrivals and 
 - ours: lookup, loss, backward, `leaf_update`, rows added; the decay is one number;
 - one-hot: U as a matrix product with a (B, C) array of zeros and ones, then the whole table decays;
 - log space: for each leaf a (B, C) array of -inf but for each label, as ProtoTree has it.
+
+All use one thread and take turns.
 """
 
 from collections.abc import Callable
 from itertools import cycle
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 import tinygrad_sparse as ts
 from benchmarks.timing import heading, medians, peak_bytes
@@ -104,7 +107,14 @@ def steps(way: Ours | Dense, C: int) -> Callable[[], None]:
 
 def main() -> None:
     """Print times, factors, bytes and the difference by the number of classes."""
-    heading(f"Leaf update: B = {B}, L = {L}, float64, normalised counts")
+    heading(f"Leaf update: B = {B}, L = {L}, float64, normalised counts, one thread")
+    ts.set_num_threads(1)
+    with threadpool_limits(1):
+        table()
+
+
+def table() -> None:
+    """A line for each number of classes, then ours over the largest of them."""
     ours = medians({C: steps(Ours(C), C) for C in SIZES}, 300)
     print(
         f"{'C':>8}{'ours ms':>10}{'MB':>7}{'one-hot ms':>12}{'MB':>8}{'factor':>8}"

@@ -140,7 +140,7 @@ class SoftDecisionTree(BaseEstimator):
         changes nothing.
         """
         self._check_settings()
-        again = bool(self.warm_start) and hasattr(self, "_model")
+        again = self.warm_start and hasattr(self, "_model")
         plan = Plan(
             batch_size=self.batch_size,
             epochs=self.max_iter,
@@ -151,7 +151,7 @@ class SoftDecisionTree(BaseEstimator):
             verbose=bool(self.verbose),
             again=again,
         )
-        return self._learn(X, y, sample_weight, plan, bool(self.early_stopping))
+        return self._learn(X, y, sample_weight, plan, self.early_stopping)
 
     def _learn(self, X: Any, y: Any, sample_weight: Any, plan: Plan, hold_out: bool) -> Self:
         again = plan.again

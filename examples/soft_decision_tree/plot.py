@@ -108,8 +108,8 @@ def plot_path(
     x = _features(x)
     count = len(path.steps) + 2
     rows = 2 if image_shape is not None else 1
-    column = 1.5 if image_shape is not None else 2.2  # names need room on both sides
-    figure = Figure(figsize=(column * count, 1.1 + 1.35 * rows), dpi=100)
+    width = 1.5 if image_shape is not None else 2.2  # names need room on both sides
+    figure = Figure(figsize=(width * count, 1.1 + 1.35 * rows), dpi=100)
     FigureCanvasAgg(figure)
     grid = figure.subplots(rows, count, squeeze=False)
     for axes in grid.flat:
@@ -143,12 +143,10 @@ def plot_path(
     label = f"leaf {path.leaf}\narrives with {arrival:.3f}"
     _verdict(grid[0, -1], tree, path.values, class_names, label)
     if image_shape is not None:
-        grid[1, 0].set_axis_on()
         grid[1, 0].text(
             0.5, 0.5, "above: weights\nbelow: weights\ntimes pixels", ha="center", va="center",
             fontsize=8, color="#444444",
         )  # fmt: skip
-        grid[1, 0].set_axis_off()
     figure.tight_layout()
     return figure
 

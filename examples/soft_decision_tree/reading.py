@@ -137,9 +137,9 @@ def export_text(
 ) -> str:
     """The tree as indented text: the strongest `terms` of each gate, the classes of each leaf.
 
-    With examples X each side shows how much of them arrives there, and a subtree below `max_depth`
-    is summed up by what its leaves say to those who arrive. Features without names are pixels of an
-    `image_shape`, where there is one.
+    With examples X each side shows which share of what came to its gate goes there. A subtree below
+    `max_depth` is summed up by what its leaves say to those who arrive. Features without names are
+    pixels of an `image_shape`, where there is one.
 
     >>> from sklearn.datasets import load_iris
     >>> from .estimator import SoftDecisionTreeClassifier
