@@ -68,9 +68,9 @@ def leaves_reached(model: Model, x: Any, routing: str) -> np.ndarray:
     check_routing(routing, WALKS)
     if routing == "likeliest":
         return in_parts(lambda part: likeliest(model, part), x, nodes(model))
-    weight, bias = host(model.tree.weight.data), host(model.tree.bias.data)
-    numbers = x.nnz if sparse.issparse(x) else x.size
-    return in_parts(lambda part: walk(weight, bias, model.beta, part), x, numbers // x.shape[0])
+    gates = host(model.tree.weight.data), host(model.tree.bias.data), model.beta
+    numbers = x.nnz if sparse.issparse(x) else x.size  # as many weights are looked up at a level
+    return in_parts(lambda part: walk(*gates, part), x, numbers // x.shape[0])
 
 
 def nodes(model: Model) -> int:
