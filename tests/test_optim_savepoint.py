@@ -168,3 +168,22 @@ def test_what_cannot_be_kept_is_named():
     ]:  # fmt: skip
         with pytest.raises(error, match=message), opt.savepoint(rows):
             raise AssertionError("the block is not entered")
+
+
+@pytest.mark.parametrize("make", BY_ROWS.values(), ids=BY_ROWS)
+def test_rows_on_a_device_are_put_back_there(gpu, make):
+    def squares(*rows):
+        with ts.Tape("raise") as tape:
+            looked_up = W[list(rows)]
+            loss = (looked_up * looked_up).sum()
+        opt.step(tape.backward(loss))
+
+    dtype = np.float16 if make is BY_ROWS["master"] else np.float32
+    W = ts.parameter(np.ones((V, 20), dtype), device="cuda")
+    opt = make([W])
+    squares(1, 3)
+    was = all_of(opt, W)
+    undone(opt, {W: [1, 9]}, lambda: squares(1, 9, 1))
+    assert all_of(opt, W) == was
+    squares(1, 9, 1)
+    assert all_of(opt, W) != was
