@@ -17,7 +17,7 @@ from tinygrad_sparse.errors import ArgumentError, explain
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
 
-PAYS = 2 * 2**20  # bytes moved: below it, waking a thread costs more than it brings
+PAYS = 8 * 2**20  # bytes moved: below it, waking a thread costs more than it brings
 PARTS = 4  # parts a thread: small enough that the last one to finish is not waited for long
 
 _busy = threading.Lock()  # one kernel at a time has helpers: never more threads than were allowed
