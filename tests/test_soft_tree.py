@@ -170,6 +170,17 @@ def test_the_leaf_update_wants_a_looked_up_table():
         leaf_update(Q, np.ones((3, 4)))
 
 
+def test_elements_that_were_looked_up_are_parts_of_rows():
+    Q = ts.parameter(np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]))
+    with ts.Tape("raise"):
+        loss = (Q[[2, 0, 2], [1, 1, 1]] * np.array([1.0, 10.0, 100.0])).sum()
+    g = loss.backward()[Q]
+    assert g.lead == 2, "the gradient is of elements, or this tests nothing"
+    U = leaf_update(Q, g)
+    assert U.indices.tolist() == [0, 2]
+    np.testing.assert_array_equal(U.values, [[0, 20], [0, 606]])
+
+
 # --------------------------------------------------------------------------------- penalty
 
 

@@ -23,7 +23,7 @@ from tinygrad_sparse.errors import ArgumentError, DtypeError, RowIndexError, Sha
 from tinygrad_sparse.primitive import primitive
 from tinygrad_sparse.rules import rowwise
 from tinygrad_sparse.shapes import Shape, broadcasts, whole_number
-from tinygrad_sparse.slices import Gradient, IndexedSlices, touched
+from tinygrad_sparse.slices import Gradient, IndexedSlices, coarser, is_sparse, touched
 from tinygrad_sparse.tensor import Tensor, parameter, unwrap
 
 from .module import Module
@@ -267,7 +267,7 @@ def leaf_update(table: Any, g: Gradient) -> IndexedSlices:
     >>> U.indices, U.values
     (array([1]), array([[0.11111111, 0.88888889]]))
     """
-    rows, values = touched(g)
+    rows, values = touched(coarser(g, 1) if is_sparse(g) else g)  # Q[y, l] picks parts of rows
     table = as_array("leaf_update", table, REAL)
     if rows is ... or tuple(table.shape) != tuple(g.shape):
         wanted = f"the gradient of a table {tuple(table.shape)} that was only looked up"
