@@ -24,6 +24,7 @@ from tinygrad_sparse.nn.soft_tree import (
     SoftTree,
     depth_of,
     is_number,
+    is_whole,
 )
 
 from .counts import SMOOTHING, Arrays, host
@@ -75,12 +76,6 @@ class Built(NamedTuple):
     def of(settings: dict[str, Any]) -> Built:
         """Those among all settings."""
         return Built(**{name: v for name, v in settings.items() if name in Built._fields})
-
-
-def is_whole(value: Any, least: int, most: int | None = None) -> bool:
-    """Whether it is a whole number, least <= value <= most."""
-    whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-    return whole and least <= value and (most is None or value <= most)
 
 
 class SoftDecisionTree(BaseEstimator):

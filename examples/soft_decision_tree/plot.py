@@ -12,7 +12,9 @@ from matplotlib.figure import Figure
 from scipy import sparse
 from sklearn.base import is_classifier
 
-from .base import SoftDecisionTree, is_whole
+from tinygrad_sparse.nn.soft_tree import is_whole
+
+from .base import SoftDecisionTree
 from .reading import (
     check_count,
     class_names_of,

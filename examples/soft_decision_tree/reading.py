@@ -14,7 +14,9 @@ from sklearn.base import is_classifier
 from sklearn.metrics import r2_score
 from sklearn.utils.validation import check_is_fitted
 
-from .base import SoftDecisionTree, is_whole
+from tinygrad_sparse.nn.soft_tree import is_whole
+
+from .base import SoftDecisionTree
 
 
 class Step(NamedTuple):
