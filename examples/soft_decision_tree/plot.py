@@ -27,6 +27,7 @@ from .reading import (
 )
 
 RIGHT, LEFT = "#b2182b", "#2166ac"  # the two ends of the colour map of weights
+MARKED = "#f4a000"  # the way of an example
 FEW = 12  # classes that have room for a bar each
 BARS = 5  # features shown of a gate that is not an image
 WORTH_NAMING = 0.1  # the share of a leaf's second class
@@ -207,7 +208,7 @@ def _edge(
     back: Axes, a: Any, b: Any, n: int, child: int, load: Any, way: Any, marked: bool
 ) -> None:
     share = 0.5 if load is None else float(load[child])
-    colour = "#f4a000" if marked else "#999999"
+    colour = MARKED if marked else "#999999"
     back.plot(
         [a[0], b[0]], [a[1], b[1]], color=colour, lw=0.8 + 6 * share, zorder=2 if marked else 1,
         solid_capstyle="round",
@@ -226,7 +227,7 @@ def _edge(
 
 
 def _image(axes: Axes, weights: np.ndarray) -> None:
-    top = max(float(np.abs(weights).max()), 1e-12)
+    top = float(np.abs(weights).max()) or 1.0
     axes.imshow(weights, cmap="RdBu_r", vmin=-top, vmax=top)
     axes.set(xticks=[], yticks=[])
 
@@ -241,7 +242,7 @@ def _bars(
     chosen = chosen[weights[chosen] != 0]  # an example has few of many words
     values = weights[chosen]
     axes.barh(range(len(chosen)), values, color=[colours[0 if v > 0 else 1] for v in values])
-    top = max(float(np.abs(values).max(initial=0.0)), 1e-12)
+    top = float(np.abs(values).max(initial=0.0)) or 1.0
     axes.set(xticks=[], yticks=[], xlim=(-1.1 * top, 1.1 * top))
     room = 0.5 * (BARS - len(chosen)) + 0.6
     axes.set_ylim(-room, len(chosen) - 1 + room)
@@ -292,5 +293,5 @@ def _verdict(
 
 def _mark(axes: Axes) -> None:
     axes.spines[["top", "right", "bottom", "left"]].set(
-        visible=True, color="#f4a000", linewidth=2.5
+        visible=True, color=MARKED, linewidth=2.5
     )

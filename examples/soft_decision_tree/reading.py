@@ -50,7 +50,7 @@ def path_of(tree: SoftDecisionTree, x: Any, routing: str = "likeliest") -> Path:
     steps: list[Step] = []
     while node > 0:
         parent = (node - 1) // 2
-        chance = arrivals[node] / arrivals[parent] if arrivals[parent] > 0 else np.nan
+        chance = arrivals[node] / arrivals[parent]  # never 0 / 0: such a leaf has 2^-h or more
         steps.append(Step(parent, node % 2 == 0, float(chance), float(arrivals[node])))
         node = parent
     return Path(steps[::-1], int(leaf), tree.leaf_values_[leaf])

@@ -665,6 +665,15 @@ def test_training_that_fails_halfway_is_undone(monkeypatch):
     assert tree.n_iter_ == 6 == len(tree.loss_curve_)
 
 
+def test_a_fit_that_fails_draws_nothing_from_a_generator():
+    X, y = iris()
+    rng = np.random.RandomState(0)
+    tree = SoftDecisionTreeClassifier(depth=2, max_iter=2, random_state=rng, learning_rate=1e308)
+    with pytest.raises(ValueError, match="expected steps that float64 holds"):
+        tree.fit(X * 1e-9, y)
+    assert rng.randint(2**31) == np.random.RandomState(0).randint(2**31)
+
+
 @pytest.mark.parametrize(
     ("dtype", "unit"), [(np.float32, 1e30), (np.float32, 1e-30), (np.float64, 1e200)]
 )
