@@ -1201,6 +1201,47 @@ def test_an_option_out_of_range_names_its_range(capsys, option):
     assert "number from" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("--out x.doc", r"cannot draw x.doc: expected .png, .*Hint: x.png"),
+        ("--leaves gradient --smoothing epoch", "--smoothing does nothing with --leaves gradient"),
+        ("--leaves gradient --leaf-form softmax", "--leaf-form does nothing with --leaves grad"),
+        ("--members 3", "--members does nothing with --data digits. Hint: leave it out"),
+    ],
+)
+def test_what_would_do_nothing_is_refused_before_the_training(capsys, options, message):
+    assert command.main(options.split()) == 2
+    assert re.match(f"soft_decision_tree: error: {message}", capsys.readouterr().err)
+
+
+def test_pictures_are_of_the_kind_that_their_names_say(tmp_path):
+    out = tmp_path / "tree.svg"
+    assert command.main(f"--data iris --depth 1 --epochs 1 --out {out}".split()) == 0
+    for path in (out, tmp_path / "tree-path.svg"):
+        assert path.read_bytes().startswith(b"<?xml")
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_examples_of_other_shapes_are_refused(tmp_path):
+    for shape, n in (((3, 2), 2), ((3,), 3), ((0, 2), 0)):
+        np.savez(tmp_path / "mine.npz", X=np.zeros(shape), y=np.zeros(n))
+        with pytest.raises(ValueError, match=r"expected X \(n, features\) and y \(n,\) of 2 ex"):
+            data.read(str(tmp_path / "mine.npz"))
+    path = tmp_path / "data.noun"
+    path.write_text("no synset\n")
+    with pytest.raises(ValueError, match="expected a line of data.noun, got 'no synset"):
+        data.read(str(path))
+    path.write_text("00000050 03 n 01 rare 0 001 @ 00000097 n 0000 | alone\n")
+    with pytest.raises(ValueError, match="expected a class of 5 members or more, got none"):
+        data.read(str(path))
+    for part, size in (("train", (4, 3)), ("t10k", (3, 4))):
+        write_idx(tmp_path / f"{part}-images-idx3-ubyte", np.zeros((6, *size)))
+        write_idx(tmp_path / f"{part}-labels-idx1-ubyte", np.arange(6) % 2)
+    with pytest.raises(ValueError, match=r"all of one size, and as many labels, got \(6, 3, 4\)"):
+        data.read(str(tmp_path))
+
+
 def test_it_fits_into_a_pipeline():
     X, y = load_iris(return_X_y=True)
     tree = make_pipeline(StandardScaler(), SoftDecisionTreeClassifier(depth=3, random_state=0))
