@@ -29,7 +29,7 @@ from tinygrad_sparse.nn.soft_tree import (
 
 from .counts import SMOOTHING, Arrays, host
 from .model import Data, Model, Plan, Size, train
-from .routing import arrivals, leaves_reached, load, route
+from .routing import arrivals, leaves_reached, mean_arrivals, route
 
 CHOICES = {
     "leaves": ("derivative_free", "gradient"),
@@ -340,10 +340,10 @@ class SoftDecisionTree(BaseEstimator):
         X = self._examples(X)
         return arrivals(self._model, X)
 
-    def _load(self, X: Any) -> np.ndarray:
+    def _mean_arrivals(self, X: Any) -> np.ndarray:
         """The share of examples X that arrives at each node, (2^(depth + 1) - 1,)."""
         X = self._examples(X)
-        return load(self._model, X)
+        return mean_arrivals(self._model, X)
 
     @property
     def _leaf_numbers(self) -> int:

@@ -10,12 +10,12 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from scipy import sparse
-from sklearn.base import is_classifier
 
 from tinygrad_sparse.nn.soft_tree import is_whole
 
 from .base import SoftDecisionTree
 from .reading import (
+    check_class_names,
     check_count,
     class_names_of,
     names_of,
@@ -54,7 +54,7 @@ def plot_tree(
     names = _checked_names(tree, feature_names, class_names, image_shape)
     check_count("levels", levels)
     layout = _Layout(tree._depth, root, levels)
-    load = None if X is None else tree._load(X)
+    arriving = None if X is None else tree._mean_arrivals(X)
     way = None if example is None else tree.arrivals(one_example(example))[0]
     marked = set() if example is None else _nodes_on_way(tree, example)
     figure = Figure(figsize=layout.size, dpi=100)
@@ -65,7 +65,7 @@ def plot_tree(
     weights = tree.gate_weights_
     for n, (x, y) in layout.places.items():
         for child in layout.children(n):
-            _edge(back, (x, y), layout.places[child], n, child, load, way, child in marked)
+            _edge(back, (x, y), layout.places[child], n, child, arriving, way, child in marked)
     for n, place in layout.places.items():
         if layout.children(n):
             if image_shape is not None:
@@ -76,7 +76,7 @@ def plot_tree(
                 _bars(axes, weights[n], names)
             _title(axes, f"gate {n}")
         else:
-            values = summed_up(tree, n, load)
+            values = summed_up(tree, n, arriving)
             label = f"leaf {n - len(weights)}" if n >= len(weights) else f"below gate {n}"
             _verdict(layout.add(figure, place), tree, values, class_names, label)
         if n in marked:
@@ -159,8 +159,7 @@ def _checked_names(
 ) -> list[str]:
     """The features' names. Raises ValueError for any that do not fit the tree."""
     names = names_of(tree, feature_names, image_shape)
-    if is_classifier(tree):
-        class_names_of(tree, class_names)
+    check_class_names(tree, class_names)
     return names
 
 
@@ -205,9 +204,9 @@ def _nodes_on_way(tree: SoftDecisionTree, example: Any) -> set[int]:
 
 
 def _edge(
-    back: Axes, a: Any, b: Any, n: int, child: int, load: Any, way: Any, marked: bool
+    back: Axes, a: Any, b: Any, n: int, child: int, arriving: Any, way: Any, marked: bool
 ) -> None:
-    share = 0.5 if load is None else float(load[child])
+    share = 0.5 if arriving is None else float(arriving[child])
     colour = MARKED if marked else "#999999"
     back.plot(
         [a[0], b[0]], [a[1], b[1]], color=colour, lw=0.8 + 6 * share, zorder=2 if marked else 1,
@@ -216,8 +215,8 @@ def _edge(
     text = None
     if way is not None and way[n] > 0:
         text = f"{way[child] / way[n]:.2f}"
-    elif load is not None:
-        text = f"{100 * load[child]:.0f} %"
+    elif arriving is not None:
+        text = f"{100 * arriving[child]:.0f} %"
     if text is not None:
         x, y = a[0] + 0.5 * (b[0] - a[0]), a[1] + 0.5 * (b[1] - a[1])
         back.text(

@@ -784,7 +784,7 @@ def test_what_is_said_of_many_examples_takes_the_memory_of_some(form):
     few = np.r_[:50, n - 50 : n]
     np.testing.assert_allclose(probabilities[few], tree.predict_proba(X[few]), rtol=1e-9)
     np.testing.assert_array_equal(tree.predict(X), probabilities.argmax(axis=1))
-    np.testing.assert_allclose(tree._load(X), tree.arrivals(X).mean(axis=0))
+    np.testing.assert_allclose(tree._mean_arrivals(X), tree.arrivals(X).mean(axis=0))
 
 
 @pytest.mark.parametrize("routing", ["likeliest", "hard"])
@@ -946,6 +946,8 @@ def test_pictures_of_regression_and_of_many_classes(tmp_path):
     for text, values in zip(told, many.leaf_values_, strict=True):
         assert text.startswith(f"{values.argmax()} ({values.max():.2f})")
     stump = SoftDecisionTreeClassifier(depth=0, random_state=0, max_iter=2).fit(*iris())
+    with pytest.raises(ValueError, match="class_names: expected None of a regressor"):
+        plot_tree(numbers, class_names=["a"])
     (text,) = leaves(plot_tree(stump))
     assert re.fullmatch(r"\d \(0\.3\d\)", text)
 
@@ -1248,7 +1250,7 @@ def test_it_fits_into_a_pipeline():
     assert tree.fit(X, y).score(X, y) > 0.93
 
 
-# ------------------------------------------------------------------------ what a review found
+# -------------------------------------------------------------------------------- streams
 
 
 STREAMS = [
@@ -1329,6 +1331,9 @@ def test_a_number_that_cannot_be_learned_from_is_undone():
     np.testing.assert_array_equal(tree.predict(X), before)
     again, wanted = tree.partial_fit(X, y), further.partial_fit(X, y)
     np.testing.assert_array_equal(again.predict(X), wanted.predict(X))
+
+
+# --------------------------------------------- weights, targets, parts and files at their edges
 
 
 def test_weights_that_are_lost_beside_the_floor_of_counts_are_refused():
