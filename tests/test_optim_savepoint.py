@@ -177,7 +177,7 @@ def test_what_cannot_be_kept_is_named():
         (lazy, {ts.parameter(np.ones(2), name="other"): [0]}, errors.TapeError,
          "savepoint: expected parameters of this optimizer, got other"),
         (lazy, {W: [V]}, errors.RowIndexError, r"savepoint: expected ids in \[0, 200\), got 200"),
-        (lazy, [W], errors.TapeError, "savepoint: expected a dict of rows, got list. Hint: opt.save"),
+        (lazy, [W], errors.TapeError, "savepoint: expected a dict of rows, got list. Hint: opt"),
         (lazy, W, errors.TapeError, "savepoint: expected a dict of rows, got Tensor"),
         (lazy, {b: [0]}, errors.ShapeError, "savepoint: expected rows of a parameter with axes"),
         (optim.Adam([W]), {W: [0]}, errors.SparsityError, "rows of W .*Hint: .*sparse='lazy'"),

@@ -291,6 +291,4 @@ def _verdict(
 
 
 def _mark(axes: Axes) -> None:
-    axes.spines[["top", "right", "bottom", "left"]].set(
-        visible=True, color=MARKED, linewidth=2.5
-    )
+    axes.spines[["top", "right", "bottom", "left"]].set(visible=True, color=MARKED, linewidth=2.5)

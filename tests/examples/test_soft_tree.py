@@ -1232,7 +1232,7 @@ def test_examples_of_other_shapes_are_refused(tmp_path):
             data.read(str(tmp_path / "mine.npz"))
     path = tmp_path / "data.noun"
     path.write_text("no synset\n")
-    with pytest.raises(ValueError, match="expected a line of data.noun, got 'no synset"):
+    with pytest.raises(ValueError, match=r"expected a line of data\.noun, got 'no synset"):
         data.read(str(path))
     path.write_text("00000050 03 n 01 rare 0 001 @ 00000097 n 0000 | alone\n")
     with pytest.raises(ValueError, match="expected a class of 5 members or more, got none"):
