@@ -19,6 +19,7 @@ import numpy as np
 
 
 INTERRUPTED = 130  # the exit code of a program that Ctrl-C ended
+ENDINGS = (".png", ".pdf", ".svg", ".jpg", ".jpeg", ".webp", ".tif", ".tiff", ".eps", ".ps")
 
 
 class InputError(Exception):
@@ -71,6 +72,13 @@ def check_can_write(*outputs: Path | None, inputs: Iterable[Path | None] = ()) -
         taken.append(path)
 
 
+def check_can_draw(path: Path | None) -> None:
+    """Raise InputError for a picture of a kind that there is not."""
+    if path is not None and path.suffix.lower() not in ENDINGS:
+        hint = path.with_suffix(".png").name
+        raise InputError(f"cannot draw {path}: expected {', '.join(ENDINGS)}. Hint: {hint}")
+
+
 def start(name: str) -> NoReturn:
     """Run `main` of the command of an example, as ``python -m examples.NAME`` does."""
     # A warning here is for whoever runs the command: what happened, not which line of code.
@@ -107,6 +115,12 @@ def write_npz(path: Path, header: Mapping[str, Any], arrays: Mapping[str, np.nda
     as_bytes = np.frombuffer(json.dumps(header).encode(), np.uint8)
     with whole_file(path) as file:
         np.savez(file, header=as_bytes, **arrays)
+
+
+def write_picture(path: Path, figure: Any) -> None:
+    """A figure of Matplotlib, of the kind that the ending of the name says; whole or not at all."""
+    with whole_file(path) as file:
+        figure.savefig(file, format=path.suffix.lower()[1:])
 
 
 @contextmanager

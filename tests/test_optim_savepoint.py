@@ -146,6 +146,21 @@ def test_other_settings_and_another_state_are_undone():
     assert all_of(opt, W) == was
 
 
+def test_rows_that_were_not_named_share_no_place_with_later_ones(form):
+    def after(in_block):
+        W = ts.parameter(np.ones(form))
+        opt = optim.Adam([W], lr=0.1, sparse="lazy")
+        step(opt, W, 1, 3)
+        undone(opt, {W: [7]}, lambda: [step(opt, W, *rows) for rows in in_block])
+        for rows in ((80, 81), (50,), (60,), (80, 81), (50,)):
+            step(opt, W, *rows)
+        return W.data[[1, 3, 7, 80, 81]]
+
+    wanted = after([])
+    np.testing.assert_array_equal(after([(7, 50, 60)]), wanted)
+    np.testing.assert_array_equal(after([(7, 50), tuple(range(50, 70))]), wanted)
+
+
 def test_keeping_rows_costs_the_rows():
     W = ts.parameter(np.ones((500_000, 2)))
     opt = optim.Adam([W], lr=0.1, sparse="lazy")
@@ -161,7 +176,9 @@ def test_what_cannot_be_kept_is_named():
     for opt, rows, error, message in [
         (lazy, {ts.parameter(np.ones(2), name="other"): [0]}, errors.TapeError,
          "savepoint: expected parameters of this optimizer, got other"),
-        (lazy, {W: [V]}, errors.RowIndexError, r"savepoint: expected ids in \[-200, 200\)|got 200"),
+        (lazy, {W: [V]}, errors.RowIndexError, r"savepoint: expected ids in \[0, 200\), got 200"),
+        (lazy, [W], errors.TapeError, "savepoint: expected a dict of rows, got list. Hint: opt"),
+        (lazy, W, errors.TapeError, "savepoint: expected a dict of rows, got Tensor"),
         (lazy, {b: [0]}, errors.ShapeError, "savepoint: expected rows of a parameter with axes"),
         (optim.Adam([W]), {W: [0]}, errors.SparsityError, "rows of W .*Hint: .*sparse='lazy'"),
         (optim.SGD([W], lr=0.1, average=0.9), {W: [0]}, errors.SparsityError, "moves touched rows"),

@@ -115,6 +115,7 @@ BAD = {
         (lambda v=v: PathPenalty(2, 1.0)(*v), error, "PathPenalty: expected ")
         for v, error in [
             (([[1.0]],), Shape),
+            ((NODES[:0],), Shape),
             ((NODES, np.zeros(3)), Shape),
             ((NODES, np.zeros((2, 1))), Shape),
             ((NODES, TEXT), Dtype),

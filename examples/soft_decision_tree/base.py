@@ -24,11 +24,12 @@ from tinygrad_sparse.nn.soft_tree import (
     SoftTree,
     depth_of,
     is_number,
+    is_whole,
 )
 
 from .counts import SMOOTHING, Arrays, host
 from .model import Data, Model, Plan, Size, train
-from .routing import arrivals, leaves_reached, load, route
+from .routing import arrivals, leaves_reached, mean_arrivals, route
 
 CHOICES = {
     "leaves": ("derivative_free", "gradient"),
@@ -77,10 +78,10 @@ class Built(NamedTuple):
         return Built(**{name: v for name, v in settings.items() if name in Built._fields})
 
 
-def is_whole(value: Any, least: int, most: int | None = None) -> bool:
-    """Whether it is a whole number, least <= value <= most."""
-    whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-    return whole and least <= value and (most is None or value <= most)
+def check_some(weights: np.ndarray) -> None:
+    """Raise ValueError where no example has a weight."""
+    if not weights.any():
+        raise ValueError("sample_weight: expected a positive weight, got only zeros")
 
 
 class SoftDecisionTree(BaseEstimator):
@@ -156,7 +157,8 @@ class SoftDecisionTree(BaseEstimator):
     def _learn(self, X: Any, y: Any, sample_weight: Any, plan: Plan, hold_out: bool) -> Self:
         again = plan.again
         before = dict(vars(self))
-        random = self._rng.get_state() if again else None
+        rng = self._rng if again else self.random_state
+        drawn = rng.get_state() if isinstance(rng, np.random.RandomState) else None
         try:
             if again:
                 self._check_built()
@@ -166,8 +168,8 @@ class SoftDecisionTree(BaseEstimator):
         except BaseException:
             vars(self).clear()
             vars(self).update(before)
-            if random is not None:
-                self._rng.set_state(random)
+            if drawn is not None:
+                rng.set_state(drawn)
             raise
         return self
 
@@ -184,21 +186,21 @@ class SoftDecisionTree(BaseEstimator):
         )
         self._check_dtype(X.dtype)
         weights = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
+        check_some(weights)
         targets, weights = self._known_targets(y, weights, again)
+        check_some(weights)  # a class may weigh nothing
         if not weights.sum() <= float(np.finfo(X.dtype).max):
             raise ValueError(f"sample_weight: expected a sum that {X.dtype} holds, got more")
-        seen = weights[weights > 0]
-        if len(seen) and not seen.mean() >= LIGHTEST:
-            got = f"{seen.mean():.3g}"
-            raise ValueError(f"sample_weight: expected a mean of at least {LIGHTEST:g}, got {got}")
+        if not (mean := weights[weights > 0].mean()) >= LIGHTEST:
+            raise ValueError(
+                f"sample_weight: expected a mean of at least {LIGHTEST:g}, got {mean:.3g}"
+            )
         if sparse.issparse(X) and not X.data.all():
             X = X.copy()  # zeros that are stored would be looked up, and then move as others do not
             X.eliminate_zeros()
         data = Data(X, targets, weights)
         if not weights.all():
             data = data.take(np.flatnonzero(weights))
-        if not len(data.targets):
-            raise ValueError("sample_weight: expected a positive weight, got only zeros")
         return data
 
     def _train(self, data: Data, plan: Plan, hold_out: bool) -> None:
@@ -338,10 +340,10 @@ class SoftDecisionTree(BaseEstimator):
         X = self._examples(X)
         return arrivals(self._model, X)
 
-    def _load(self, X: Any) -> np.ndarray:
+    def _mean_arrivals(self, X: Any) -> np.ndarray:
         """The share of examples X that arrives at each node, (2^(depth + 1) - 1,)."""
         X = self._examples(X)
-        return load(self._model, X)
+        return mean_arrivals(self._model, X)
 
     @property
     def _leaf_numbers(self) -> int:

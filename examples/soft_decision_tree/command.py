@@ -14,10 +14,21 @@ import numpy as np
 
 from tinygrad_sparse.errors import DeviceError
 
-from ..program import InputError, check_can_write, count, device, exit_code, number, rate, seed
+from ..program import (
+    InputError,
+    check_can_draw,
+    check_can_write,
+    count,
+    device,
+    exit_code,
+    number,
+    rate,
+    seed,
+    write_picture,
+)
 from . import store
 from .base import CHOICES
-from .data import BUNDLED, Set, files_of, read
+from .data import BUNDLED, Set, files_of, is_wordnet, read
 from .estimator import SoftDecisionTreeClassifier
 from .plot import plot_path, plot_tree
 from .reading import agreement, export_text
@@ -36,6 +47,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def run(options: argparse.Namespace) -> None:
     """All the steps."""
     check_can_write(options.out, of_way(options.out), options.save, inputs=files_of(options.data))
+    check_can_draw(options.out)
+    check_effect(options)
     examples = read_examples(options)
     print(
         f"{examples.X.shape[0]:,} examples to learn from, {examples.X.shape[1]:,} features,"
@@ -71,6 +84,21 @@ def run(options: argparse.Namespace) -> None:
         print(f"The tree: {options.save}")
 
 
+def check_effect(options: argparse.Namespace) -> None:
+    """Raise InputError for an option that does nothing beside the others."""
+    usual = parser().get_default
+    by_gradient = options.leaves == "gradient" and "with --leaves gradient"
+    without_effect = {
+        "smoothing": by_gradient,
+        "leaf_form": by_gradient,
+        "members": not is_wordnet(options.data) and f"with --data {options.data}",
+    }
+    for name, why in without_effect.items():
+        if why and getattr(options, name) != usual(name):
+            flag = "--" + name.replace("_", "-")
+            raise InputError(f"{flag} does nothing {why}. Hint: leave it out")
+
+
 def draw(
     tree: SoftDecisionTreeClassifier,
     examples: Set,
@@ -79,10 +107,10 @@ def draw(
 ) -> None:
     """Two pictures: the tree, and the way of the first test example."""
     figure = plot_tree(tree, X=examples.X_test[: options.shown], levels=options.levels, **shown)
-    figure.savefig(options.out, format="png")
+    write_picture(options.out, figure)
     print(f"\nA picture of the tree: {options.out}")
     way = of_way(options.out)
-    plot_path(tree, examples.X_test[:1], **shown).savefig(way, format="png")
+    write_picture(way, plot_path(tree, examples.X_test[:1], **shown))
     print(f"The way of one example: {way}")
 
 
@@ -143,7 +171,7 @@ def parser() -> argparse.ArgumentParser:
     result("--levels", type=partial(number, int, 1, 6), default=4, help="shown [%(default)s]")
     result("--shown", type=count, default=2000, help="test examples counted in it [%(default)s]")
     result("--out", type=Path, metavar="FILE", default=Path("soft_tree.png"),
-           help="picture of the tree [%(default)s]")  # fmt: skip
+           help="picture of the tree: .png, .pdf, .svg or another [%(default)s]")  # fmt: skip
     result("--save", type=Path, metavar="FILE", help="write the tree itself, as .npz")
 
     defaults = SoftDecisionTreeClassifier().get_params()

@@ -54,18 +54,26 @@ def read(source: str, seed: int = 0, members: int = 5) -> Set:
     path = Path(source)
     if path.is_dir():
         return idx_folder(path)
-    if path.name.startswith("data.noun"):
+    if is_wordnet(source):
         return hypernyms(path, members, seed)
     if path.suffix == ".npz":
         with open(path, "rb") as file, np.load(file, allow_pickle=False) as arrays:
             if not {"X", "y"} <= set(arrays):
                 raise ValueError(f"{path}: expected arrays X and y, got {sorted(arrays)}")
             X, y = arrays["X"].astype(np.float32), arrays["y"]
+        if len(X.shape) != 2 or y.shape != X.shape[:1] or len(y) < 2:
+            wanted = "X (n, features) and y (n,) of 2 examples or more"
+            raise ValueError(f"{path}: expected {wanted}, got {X.shape} and {y.shape}")
         return split(standard(X), y, seed)
     raise ValueError(
         f"{source}: expected one of {', '.join(BUNDLED)}, a folder of IDX files, WordNet's"
         " data.noun, or an .npz file with arrays X and y"
     )
+
+
+def is_wordnet(source: str) -> bool:
+    """Whether it is named as WordNet names its nouns."""
+    return Path(source).name.startswith("data.noun")
 
 
 def split(X: Any, y: np.ndarray, seed: int, **shown: Any) -> Set:
@@ -110,6 +118,10 @@ def idx_folder(folder: Path) -> Set:
             arrays.append(idx(found[0]))
     images, labels, test_images, test_labels = arrays
     shape = images.shape[1:]
+    for x, y in ((images, labels), (test_images, test_labels)):
+        if x.ndim != 3 or x.shape[1:] != shape or y.shape != x.shape[:1]:
+            wanted = "images (n, rows, columns), all of one size, and as many labels"
+            raise ValueError(f"{folder}: expected {wanted}, got {x.shape} and {y.shape}")
     return Set(
         images.reshape(len(images), -1).astype(np.float32) / 255,
         labels,
@@ -150,6 +162,8 @@ def hypernyms(path: Path, members: int, seed: int) -> Set:
                 continue
             fields, _, gloss = line.partition("|")
             parts = fields.split()
+            if len(parts) < 6:
+                raise ValueError(f"{path}: expected a line of data.noun, got {line!r:.60}")
             words_of[parts[0]] = parts[4].replace("_", " ")
             above = parts.index("@") if "@" in parts else None
             if above is not None:
@@ -157,6 +171,8 @@ def hypernyms(path: Path, members: int, seed: int) -> Set:
                 parents.append(parts[above + 1])
     sizes = Counter(parents)
     kept = [i for i, parent in enumerate(parents) if sizes[parent] >= members]
+    if not kept:
+        raise ValueError(f"{path}: expected a class of {members} members or more, got none")
     seen = Counter(word for i in kept for word in glosses[i])
     vocabulary = sorted(word for word, n in seen.items() if n > 1)
     column = {word: j for j, word in enumerate(vocabulary)}

@@ -112,7 +112,10 @@ class SoftDecisionTreeClassifier(ClassifierMixin, SoftDecisionTree):
         self.class_weight = class_weight
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
-        """One pass over X, y. The first call names all `classes` that there will ever be."""
+        """One pass over X, y. The first call names all `classes` that there will ever be.
+
+        Its rate is constant: `schedule`, `max_iter` and early stopping are of `fit`.
+        """
         self._check_settings()
         again = hasattr(self, "_model")
         if isinstance(self.class_weight, str):
@@ -139,9 +142,8 @@ class SoftDecisionTreeClassifier(ClassifierMixin, SoftDecisionTree):
     ) -> tuple[np.ndarray, np.ndarray]:
         y = column_or_1d(y, warn=True)
         declared = getattr(self, "_declared", None)
-        if (
-            declared is None and not again
-        ):  # a part of a stream may well have few examples of each class
+        # A part of a stream may well have few examples of each class.
+        if declared is None and not again:
             check_classification_targets(y)
         if not again:
             self.classes_ = np.unique(y) if declared is None else declared
@@ -242,7 +244,10 @@ class SoftDecisionTreeRegressor(RegressorMixin, SoftDecisionTree):
     """
 
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """One pass over X, y. The first call sets the unit in which errors are measured."""
+        """One pass over X, y. The first call sets the unit in which errors are measured.
+
+        Its rate is constant: `schedule`, `max_iter` and early stopping are of `fit`.
+        """
         self._check_settings()
         return self._partial_fit(X, y, sample_weight)
 
@@ -250,7 +255,7 @@ class SoftDecisionTreeRegressor(RegressorMixin, SoftDecisionTree):
         self, y: Any, weights: np.ndarray, again: bool
     ) -> tuple[np.ndarray, np.ndarray]:
         y = column_or_1d(y, warn=True).astype(np.float64)
-        if not again and weights.any():
+        if not again:
             seen, w = y[weights > 0], weights[weights > 0]
             top = np.exp2(np.frexp(np.abs(seen).max())[1] - 1.0)  # squares of y / top are numbers
             mean = np.average(seen / top, weights=w)

@@ -72,8 +72,9 @@ class Size(NamedTuple):
         big = float(np.finfo(data.x.dtype).max) ** 0.25
         if not (1 / big <= min(size) and max(size) <= big):
             raise ValueError(
-                f"X: expected {data.x.dtype} features whose length is from {1 / big:.0e} to"
-                f" {big:.0e}, got {size.length:.3g}. Hint: put a scaler in front."
+                f"X: expected {data.x.dtype} features whose length and sum of sizes are from"
+                f" {1 / big:.0e} to {big:.0e}, got {size.length:.3g} and {size.reach:.3g}."
+                " Hint: put a scaler in front."
             )
         return size
 

@@ -10,10 +10,12 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from scipy import sparse
-from sklearn.base import is_classifier
 
-from .base import SoftDecisionTree, is_whole
+from tinygrad_sparse.nn.soft_tree import is_whole
+
+from .base import SoftDecisionTree
 from .reading import (
+    check_class_names,
     check_count,
     class_names_of,
     names_of,
@@ -25,6 +27,7 @@ from .reading import (
 )
 
 RIGHT, LEFT = "#b2182b", "#2166ac"  # the two ends of the colour map of weights
+MARKED = "#f4a000"  # the way of an example
 FEW = 12  # classes that have room for a bar each
 BARS = 5  # features shown of a gate that is not an image
 WORTH_NAMING = 0.1  # the share of a leaf's second class
@@ -51,7 +54,7 @@ def plot_tree(
     names = _checked_names(tree, feature_names, class_names, image_shape)
     check_count("levels", levels)
     layout = _Layout(tree._depth, root, levels)
-    load = None if X is None else tree._load(X)
+    arriving = None if X is None else tree._mean_arrivals(X)
     way = None if example is None else tree.arrivals(one_example(example))[0]
     marked = set() if example is None else _nodes_on_way(tree, example)
     figure = Figure(figsize=layout.size, dpi=100)
@@ -62,7 +65,7 @@ def plot_tree(
     weights = tree.gate_weights_
     for n, (x, y) in layout.places.items():
         for child in layout.children(n):
-            _edge(back, (x, y), layout.places[child], n, child, load, way, child in marked)
+            _edge(back, (x, y), layout.places[child], n, child, arriving, way, child in marked)
     for n, place in layout.places.items():
         if layout.children(n):
             if image_shape is not None:
@@ -73,7 +76,7 @@ def plot_tree(
                 _bars(axes, weights[n], names)
             _title(axes, f"gate {n}")
         else:
-            values = summed_up(tree, n, load)
+            values = summed_up(tree, n, arriving)
             label = f"leaf {n - len(weights)}" if n >= len(weights) else f"below gate {n}"
             _verdict(layout.add(figure, place), tree, values, class_names, label)
         if n in marked:
@@ -156,8 +159,7 @@ def _checked_names(
 ) -> list[str]:
     """The features' names. Raises ValueError for any that do not fit the tree."""
     names = names_of(tree, feature_names, image_shape)
-    if is_classifier(tree):
-        class_names_of(tree, class_names)
+    check_class_names(tree, class_names)
     return names
 
 
@@ -202,10 +204,10 @@ def _nodes_on_way(tree: SoftDecisionTree, example: Any) -> set[int]:
 
 
 def _edge(
-    back: Axes, a: Any, b: Any, n: int, child: int, load: Any, way: Any, marked: bool
+    back: Axes, a: Any, b: Any, n: int, child: int, arriving: Any, way: Any, marked: bool
 ) -> None:
-    share = 0.5 if load is None else float(load[child])
-    colour = "#f4a000" if marked else "#999999"
+    share = 0.5 if arriving is None else float(arriving[child])
+    colour = MARKED if marked else "#999999"
     back.plot(
         [a[0], b[0]], [a[1], b[1]], color=colour, lw=0.8 + 6 * share, zorder=2 if marked else 1,
         solid_capstyle="round",
@@ -213,8 +215,8 @@ def _edge(
     text = None
     if way is not None and way[n] > 0:
         text = f"{way[child] / way[n]:.2f}"
-    elif load is not None:
-        text = f"{100 * load[child]:.0f} %"
+    elif arriving is not None:
+        text = f"{100 * arriving[child]:.0f} %"
     if text is not None:
         x, y = a[0] + 0.5 * (b[0] - a[0]), a[1] + 0.5 * (b[1] - a[1])
         back.text(
@@ -224,7 +226,7 @@ def _edge(
 
 
 def _image(axes: Axes, weights: np.ndarray) -> None:
-    top = max(float(np.abs(weights).max()), 1e-12)
+    top = float(np.abs(weights).max()) or 1.0
     axes.imshow(weights, cmap="RdBu_r", vmin=-top, vmax=top)
     axes.set(xticks=[], yticks=[])
 
@@ -239,7 +241,7 @@ def _bars(
     chosen = chosen[weights[chosen] != 0]  # an example has few of many words
     values = weights[chosen]
     axes.barh(range(len(chosen)), values, color=[colours[0 if v > 0 else 1] for v in values])
-    top = max(float(np.abs(values).max(initial=0.0)), 1e-12)
+    top = float(np.abs(values).max(initial=0.0)) or 1.0
     axes.set(xticks=[], yticks=[], xlim=(-1.1 * top, 1.1 * top))
     room = 0.5 * (BARS - len(chosen)) + 0.6
     axes.set_ylim(-room, len(chosen) - 1 + room)
@@ -289,6 +291,4 @@ def _verdict(
 
 
 def _mark(axes: Axes) -> None:
-    axes.spines[["top", "right", "bottom", "left"]].set(
-        visible=True, color="#f4a000", linewidth=2.5
-    )
+    axes.spines[["top", "right", "bottom", "left"]].set(visible=True, color=MARKED, linewidth=2.5)

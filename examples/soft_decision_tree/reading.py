@@ -14,7 +14,9 @@ from sklearn.base import is_classifier
 from sklearn.metrics import r2_score
 from sklearn.utils.validation import check_is_fitted
 
-from .base import SoftDecisionTree, is_whole
+from tinygrad_sparse.nn.soft_tree import is_whole
+
+from .base import SoftDecisionTree
 
 
 class Step(NamedTuple):
@@ -48,7 +50,7 @@ def path_of(tree: SoftDecisionTree, x: Any, routing: str = "likeliest") -> Path:
     steps: list[Step] = []
     while node > 0:
         parent = (node - 1) // 2
-        chance = arrivals[node] / arrivals[parent] if arrivals[parent] > 0 else np.nan
+        chance = arrivals[node] / arrivals[parent]  # never 0 / 0: such a leaf has 2^-h or more
         steps.append(Step(parent, node % 2 == 0, float(chance), float(arrivals[node])))
         node = parent
     return Path(steps[::-1], int(leaf), tree.leaf_values_[leaf])
@@ -90,6 +92,14 @@ def class_names_of(tree: Any, class_names: Sequence[str] | None) -> list[str]:
     if len(names) != len(tree.classes_):
         raise ValueError(f"class_names: expected {len(tree.classes_)} names, got {len(names)}")
     return names
+
+
+def check_class_names(tree: Any, class_names: Sequence[str] | None) -> None:
+    """Raise ValueError for names that are not those of the tree's classes."""
+    if is_classifier(tree):
+        class_names_of(tree, class_names)
+    elif class_names is not None:
+        raise ValueError(f"class_names: expected None of a regressor, got {class_names!r:.60}")
 
 
 def check_image_shape(shape: Any, features: int) -> None:
@@ -151,10 +161,11 @@ def export_text(
     |--- right 50 %: leaf 1 says ...
     """
     names = names_of(tree, feature_names, image_shape)
+    check_class_names(tree, class_names)
     check_count("terms", terms)
     check_count("max_depth", deepest := tree._depth if max_depth is None else max_depth)
     weights, biases = tree.gate_weights_, tree.gate_intercepts_
-    load = None if X is None else tree._load(X)
+    arriving = None if X is None else tree._mean_arrivals(X)
     lines: list[str] = []
 
     def rule(n: int) -> str:
@@ -167,25 +178,27 @@ def export_text(
             values = tree.leaf_values_[n - len(biases)]
             lines.append(f"{opening}leaf {n - len(biases)} says {says(tree, values, class_names)}")
         elif depth == deepest:
-            values = summed_up(tree, n, load)
+            values = summed_up(tree, n, arriving)
             lines.append(f"{opening}below gate {n}: {says(tree, values, class_names)}")
         else:
             lines.append(opening + rule(n))
             for child, side in ((2 * n + 1, "left"), (2 * n + 2, "right")):
-                share = "" if load is None else f" {100 * load[child] / max(load[n], 1e-300):.0f} %"
+                share = ""
+                if arriving is not None:
+                    share = f" {100 * arriving[child] / max(arriving[n], 1e-300):.0f} %"
                 walk(child, depth + 1, f"{indent}|--- {side}{share}: ", indent + "|    ")
 
     walk(0, 0, "", "")
     return "\n".join(lines)
 
 
-def summed_up(tree: SoftDecisionTree, node: int, load: np.ndarray | None) -> np.ndarray:
-    """The mean of the leaves below a node, weighed by their load if it is known."""
+def summed_up(tree: SoftDecisionTree, node: int, arriving: np.ndarray | None) -> np.ndarray:
+    """The mean of the leaves below a node, weighed by how much arrives there if that is known."""
     first = last = node
     gates = 2**tree._depth - 1
     while first < gates:
         first, last = 2 * first + 1, 2 * last + 2
     leaves = np.arange(first, last + 1)
-    weights = np.ones(len(leaves)) if load is None else load[leaves] + 1e-300
+    weights = np.ones(len(leaves)) if arriving is None else arriving[leaves] + 1e-300
     values = tree.leaf_values_[leaves - gates]
     return np.average(values, axis=0, weights=weights)

@@ -55,7 +55,7 @@ def arrivals(model: Model, x: Any) -> np.ndarray:
     return in_parts(lambda part: np.exp(model.log_nodes(part)), x, nodes(model))
 
 
-def load(model: Model, x: Any) -> np.ndarray:
+def mean_arrivals(model: Model, x: Any) -> np.ndarray:
     """The mean of `arrivals` over examples, (2N + 1,), in float64."""
     total = np.zeros(nodes(model))
     for part in parts(x, nodes(model)):

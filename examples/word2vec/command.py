@@ -14,7 +14,7 @@ import numpy as np
 import tinygrad_sparse as ts
 from tinygrad_sparse.errors import DeviceError
 
-from ..program import INTERRUPTED, InputError, check_can_write, exit_code
+from ..program import INTERRUPTED, InputError, check_can_draw, check_can_write, exit_code
 from . import evaluation, formats, store
 from .corpus import Sentences, read_text
 from .evaluation import AMONG
@@ -22,7 +22,7 @@ from .formats import FormatError
 from .keyed_vectors import KeyedVectors, UnknownWordError
 from .models import Model, Settings
 from .options import DEFAULTS, PROGRAM, READING, as_said, check_effect, parser, said
-from .plots import WORDS, check_can_draw, draw_loss, draw_map, neighbour_table, telling_words
+from .plots import WORDS, draw_loss, draw_map, neighbour_table, telling_words
 from .python_docs import python_docs
 from .train import Run, train, until_interrupted
 from .vocabulary import Text, Vocabulary

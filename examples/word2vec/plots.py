@@ -14,7 +14,7 @@ from sklearn.decomposition import PCA
 from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 from sklearn.manifold import TSNE
 
-from ..program import InputError, whole_file
+from ..program import write_picture
 from .keyed_vectors import KeyedVectors, unit_rows
 
 # Found in every Python's documentation, and each with a meaning of its own there.
@@ -23,7 +23,6 @@ WORDS += ["integer", "class", "thread", "socket", "server", "month"]
 
 
 GLYPH = "Glyph .* missing from"  # how Matplotlib begins to say that a font lacks a sign
-ENDINGS = (".png", ".pdf", ".svg", ".jpg", ".jpeg", ".webp", ".tif", ".tiff", ".eps", ".ps")
 
 
 def neighbour_table(kv: KeyedVectors, words: Sequence[str], count: int = 7) -> str:
@@ -49,22 +48,10 @@ def telling_words(words: Sequence[str], count: int = 150) -> np.ndarray:
     return np.flatnonzero(list(telling))[:count]
 
 
-def check_can_draw(path: Path | None) -> None:
-    """Raise InputError for a picture of a kind that there is not."""
-    if path is not None and _ending(path) not in ENDINGS:
-        hint = path.with_suffix(".png").name
-        raise InputError(f"cannot draw {path}: expected {', '.join(ENDINGS)}. Hint: {hint}")
-
-
-def _ending(path: Path) -> str:
-    return path.suffix.lower()
-
-
 def _write(figure: Figure, path: str | Path) -> None:
-    with whole_file(Path(path)) as file:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", GLYPH)  # said when places were found
-            figure.savefig(file, format=_ending(Path(path))[1:])
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", GLYPH)  # said when places were found
+        write_picture(Path(path), figure)
 
 
 @contextmanager

@@ -665,6 +665,15 @@ def test_training_that_fails_halfway_is_undone(monkeypatch):
     assert tree.n_iter_ == 6 == len(tree.loss_curve_)
 
 
+def test_a_fit_that_fails_draws_nothing_from_a_generator():
+    X, y = iris()
+    rng = np.random.RandomState(0)
+    tree = SoftDecisionTreeClassifier(depth=2, max_iter=2, random_state=rng, learning_rate=1e308)
+    with pytest.raises(ValueError, match="expected steps that float64 holds"):
+        tree.fit(X * 1e-9, y)
+    assert rng.randint(2**31) == np.random.RandomState(0).randint(2**31)
+
+
 @pytest.mark.parametrize(
     ("dtype", "unit"), [(np.float32, 1e30), (np.float32, 1e-30), (np.float64, 1e200)]
 )
@@ -775,7 +784,7 @@ def test_what_is_said_of_many_examples_takes_the_memory_of_some(form):
     few = np.r_[:50, n - 50 : n]
     np.testing.assert_allclose(probabilities[few], tree.predict_proba(X[few]), rtol=1e-9)
     np.testing.assert_array_equal(tree.predict(X), probabilities.argmax(axis=1))
-    np.testing.assert_allclose(tree._load(X), tree.arrivals(X).mean(axis=0))
+    np.testing.assert_allclose(tree._mean_arrivals(X), tree.arrivals(X).mean(axis=0))
 
 
 @pytest.mark.parametrize("routing", ["likeliest", "hard"])
@@ -937,6 +946,8 @@ def test_pictures_of_regression_and_of_many_classes(tmp_path):
     for text, values in zip(told, many.leaf_values_, strict=True):
         assert text.startswith(f"{values.argmax()} ({values.max():.2f})")
     stump = SoftDecisionTreeClassifier(depth=0, random_state=0, max_iter=2).fit(*iris())
+    with pytest.raises(ValueError, match="class_names: expected None of a regressor"):
+        plot_tree(numbers, class_names=["a"])
     (text,) = leaves(plot_tree(stump))
     assert re.fullmatch(r"\d \(0\.3\d\)", text)
 
@@ -1192,13 +1203,54 @@ def test_an_option_out_of_range_names_its_range(capsys, option):
     assert "number from" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("--out x.doc", r"cannot draw x.doc: expected .png, .*Hint: x.png"),
+        ("--leaves gradient --smoothing epoch", "--smoothing does nothing with --leaves gradient"),
+        ("--leaves gradient --leaf-form softmax", "--leaf-form does nothing with --leaves grad"),
+        ("--members 3", "--members does nothing with --data digits. Hint: leave it out"),
+    ],
+)
+def test_what_would_do_nothing_is_refused_before_the_training(capsys, options, message):
+    assert command.main(options.split()) == 2
+    assert re.match(f"soft_decision_tree: error: {message}", capsys.readouterr().err)
+
+
+def test_pictures_are_of_the_kind_that_their_names_say(tmp_path):
+    out = tmp_path / "tree.svg"
+    assert command.main(f"--data iris --depth 1 --epochs 1 --out {out}".split()) == 0
+    for path in (out, tmp_path / "tree-path.svg"):
+        assert path.read_bytes().startswith(b"<?xml")
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_examples_of_other_shapes_are_refused(tmp_path):
+    for shape, n in (((3, 2), 2), ((3,), 3), ((0, 2), 0)):
+        np.savez(tmp_path / "mine.npz", X=np.zeros(shape), y=np.zeros(n))
+        with pytest.raises(ValueError, match=r"expected X \(n, features\) and y \(n,\) of 2 ex"):
+            data.read(str(tmp_path / "mine.npz"))
+    path = tmp_path / "data.noun"
+    path.write_text("no synset\n")
+    with pytest.raises(ValueError, match=r"expected a line of data\.noun, got 'no synset"):
+        data.read(str(path))
+    path.write_text("00000050 03 n 01 rare 0 001 @ 00000097 n 0000 | alone\n")
+    with pytest.raises(ValueError, match="expected a class of 5 members or more, got none"):
+        data.read(str(path))
+    for part, size in (("train", (4, 3)), ("t10k", (3, 4))):
+        write_idx(tmp_path / f"{part}-images-idx3-ubyte", np.zeros((6, *size)))
+        write_idx(tmp_path / f"{part}-labels-idx1-ubyte", np.arange(6) % 2)
+    with pytest.raises(ValueError, match=r"all of one size, and as many labels, got \(6, 3, 4\)"):
+        data.read(str(tmp_path))
+
+
 def test_it_fits_into_a_pipeline():
     X, y = load_iris(return_X_y=True)
     tree = make_pipeline(StandardScaler(), SoftDecisionTreeClassifier(depth=3, random_state=0))
     assert tree.fit(X, y).score(X, y) > 0.93
 
 
-# ------------------------------------------------------------------------ what a review found
+# -------------------------------------------------------------------------------- streams
 
 
 STREAMS = [
@@ -1279,6 +1331,9 @@ def test_a_number_that_cannot_be_learned_from_is_undone():
     np.testing.assert_array_equal(tree.predict(X), before)
     again, wanted = tree.partial_fit(X, y), further.partial_fit(X, y)
     np.testing.assert_array_equal(again.predict(X), wanted.predict(X))
+
+
+# --------------------------------------------- weights, targets, parts and files at their edges
 
 
 def test_weights_that_are_lost_beside_the_floor_of_counts_are_refused():

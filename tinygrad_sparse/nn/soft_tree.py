@@ -23,7 +23,7 @@ from tinygrad_sparse.errors import ArgumentError, DtypeError, RowIndexError, Sha
 from tinygrad_sparse.primitive import primitive
 from tinygrad_sparse.rules import rowwise
 from tinygrad_sparse.shapes import Shape, broadcasts, whole_number
-from tinygrad_sparse.slices import Gradient, IndexedSlices, touched
+from tinygrad_sparse.slices import Gradient, IndexedSlices, coarser, is_sparse, touched
 from tinygrad_sparse.tensor import Tensor, parameter, unwrap
 
 from .module import Module
@@ -110,9 +110,15 @@ def leaves_of(log_nodes: Any) -> Any:
 
 def check_depth(op: str, depth: int) -> None:
     """Raise ArgumentError unless there is a tree of this depth."""
-    if type(depth) is bool or not isinstance(depth, (int, np.integer)) or not 0 <= depth <= DEEPEST:
+    if not is_whole(depth, 0, DEEPEST):
         got = f"{depth!r:.20}"
         raise ArgumentError(explain(op, f"depth, a whole number from 0 to {DEEPEST}", got))
+
+
+def is_whole(value: Any, least: int, most: int | None = None) -> bool:
+    """Whether it is a whole number, least <= value <= most."""
+    whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    return whole and bool(least <= value and (most is None or value <= most))
 
 
 def is_number(value: Any, low: float, high: float) -> bool:
@@ -141,19 +147,15 @@ class SparseRows(NamedTuple):
     values: np.ndarray
     n: int  # rows, empty ones included
 
-    def astype(self, dtype: Any) -> SparseRows:
-        """The same with values of another dtype."""
-        return self._replace(values=self.values.astype(dtype, copy=False))
-
     def __matmul__(self, weight: Any) -> Any:
         """(n, D) @ (D, m) -> (n, m). Raises ShapeError, DtypeError and RowIndexError."""
         op = "SparseRows"
         weight, values = as_array(op, weight, REAL), as_array(op, self.values, REAL)
         rows, columns = as_array(op, self.rows), as_array(op, self.columns)
-        given = values, rows, columns
-        if weight.ndim != 2 or any(a.ndim != 1 or len(a) != len(values) for a in given):
+        parts = values, rows, columns
+        if weight.ndim != 2 or any(a.ndim != 1 or len(a) != len(values) for a in parts):
             wanted = "values, rows and columns (k,) and a weight (D, m)"
-            got = ", ".join(describe(a) for a in (*given, weight))
+            got = ", ".join(describe(a) for a in (*parts, weight))
             raise ShapeError(explain(op, wanted, got))
         n = whole_number(op, "a whole number of rows, 0 or more", self.n, least=0)
         ids = {}
@@ -196,7 +198,7 @@ class SoftTree(Module):
         dtype: Any = np.float32,
     ) -> None:
         check_depth("SoftTree", depth)
-        if type(D) is bool or not isinstance(D, (int, np.integer)) or D < 1:
+        if not is_whole(D, 1):
             raise ArgumentError(explain("SoftTree", "D >= 1 features", repr(D)))
         try:
             most = float(np.finfo(dtype).max)
@@ -267,7 +269,7 @@ def leaf_update(table: Any, g: Gradient) -> IndexedSlices:
     >>> U.indices, U.values
     (array([1]), array([[0.11111111, 0.88888889]]))
     """
-    rows, values = touched(g)
+    rows, values = touched(coarser(g, 1) if is_sparse(g) else g)  # Q[y, l] picks parts of rows
     table = as_array("leaf_update", table, REAL)
     if rows is ... or tuple(table.shape) != tuple(g.shape):
         wanted = f"the gradient of a table {tuple(table.shape)} that was only looked up"
@@ -311,13 +313,14 @@ class PathPenalty:
     def __call__(self, log_nodes: Any, log_weights: Any = None) -> Any:
         """The penalty of a batch: log_nodes (B, 2N + 1), log sample weights (B,) -> scalar.
 
-        It has the dtype of log_nodes. Raises ShapeError for the nodes of a tree of another depth.
+        It has the dtype of log_nodes. Raises ShapeError for the nodes of a tree of another
+        depth, and where there is no example, for no share is known then.
         """
         log_nodes = as_array("PathPenalty", log_nodes, REAL)
         nodes = 2 * len(self.charge) + 1
-        if log_nodes.ndim != 2 or log_nodes.shape[1] != nodes:
-            got = f"shape {tuple(log_nodes.shape)}"
-            raise ShapeError(explain("PathPenalty", f"log_nodes (B, {nodes})", got))
+        if log_nodes.ndim != 2 or log_nodes.shape[1] != nodes or not len(log_nodes):
+            wanted = f"log_nodes (B, {nodes}) of one example or more"
+            raise ShapeError(explain("PathPenalty", wanted, f"shape {tuple(log_nodes.shape)}"))
         if log_nodes.dtype.kind != "f":
             log_nodes = ops.cast(log_nodes, np.float64)
         charge = xp_of(log_nodes).asarray(self.charge.astype(log_nodes.dtype))

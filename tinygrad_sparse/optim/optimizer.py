@@ -324,10 +324,11 @@ class Optimizer:
         """``with opt.savepoint({W: ids}):`` a block that raises is as if it had taken no step.
 
         Kept are the rows `ids` of W, of its optimizer state too, and all of each parameter that
-        is not named: name those that steps touch few rows of, or none (``[]``). What steps do to
-        other rows of W stays. Settings are the caller's. Raises TapeError for what is no parameter
-        of this optimizer, RowIndexError, and SparsityError for rows under an exact rule that moves
-        rows at rest.
+        is not named: name those that steps touch few rows of, or none (``[]``). Other rows of W
+        keep what steps did to them, but what the optimizer has for those that were new to it may be
+        forgotten. Settings are the caller's. Raises TapeError for what is no parameter of this
+        optimizer, RowIndexError, ShapeError for rows of a parameter without axes, and SparsityError
+        for rows under an exact rule that moves rows at rest.
 
         >>> import numpy as np, tinygrad_sparse as ts
         >>> W = ts.parameter(np.ones((1_000_000, 1)))
@@ -343,7 +344,7 @@ class Optimizer:
         [1.] 0
         """
         with moving_rows:
-            kept, calls = keep(self, rows or {}), self.calls
+            kept, calls = keep(self, {} if rows is None else rows), self.calls
         try:
             yield
         except BaseException:

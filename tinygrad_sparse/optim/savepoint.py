@@ -33,8 +33,8 @@ class Part(NamedTuple):
     @staticmethod
     def of(array: Array, rows: Any) -> Part:
         """Some rows, or ... for all."""
-        copied = adapter_of(array).copy(array if rows is ... else array[rows])
-        return Part(array, rows, copied)
+        # ids pick a copy
+        return Part(array, rows, adapter_of(array).copy(array) if rows is ... else array[rows])
 
     def put_back(self) -> None:
         """Write them where they were."""
@@ -55,6 +55,9 @@ class Kept(NamedTuple):
 
 def keep(opt: Optimizer, rows: Mapping[Tensor, Any]) -> list[Kept]:
     """Rows of all parameters of `opt`: those in `rows`, or a whole parameter that is not there."""
+    if not isinstance(rows, Mapping):
+        hint = "opt.savepoint({W: ids})"
+        raise TapeError(explain("savepoint", "a dict of rows", type(rows).__name__, hint))
     for p in rows:
         if type(p) is not Tensor or p.id not in opt._home:
             got = p.name if type(p) is Tensor else type(p).__name__
@@ -76,7 +79,9 @@ def put_back(opt: Optimizer, kept: list[Kept]) -> None:
         vars(state).update(fields)
         for part in parts:
             part.put_back()
-        if state.index is not None:  # room that was given away is zero where it is given again
+        if state.index is not None:
+            state.index[state.index > state.used] = 0  # of rows that were not named
+            # room that was given away is zero where it is given again
             for array in _by_place(state):
                 array[state.used :] = 0
         state.version = p._version if synced else -1
@@ -90,12 +95,11 @@ def _kept(opt: Optimizer, p: Tensor, rows: Any) -> Kept:
     elif state is not None:
         let_none_rest(p, state)
     if rows is ...:
-        values = p._data  # which settles what anybody left
+        values = adapter_of(p._data).copy(p._data)  # reading settles what anybody left
     else:
         if (pending := pending_of(p)) is not None:
             pending.settle(rows)
         values = p._array()[rows]
-    values = adapter_of(values).copy(values)
     if state is None:
         return Kept(p, rows, values, None, {}, [], True)
     fields = {**vars(state), "slots": list(state.slots), "memory": dict(state.memory)}
