@@ -25,7 +25,7 @@ BENCHMARKS = (
     "busy",
     "frameworks",
 )
-NUMBA = ("floors",)  # those that measure with loops of their own
+NUMBA = ("floors", "sharing")  # those about compiled loops
 DRAWN = ("break_even", "growth")
 
 

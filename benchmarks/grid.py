@@ -91,14 +91,19 @@ def row(cells: list[str]) -> str:
 
 
 def summary(found: dict[Cell, tuple[float, str]]) -> list[str]:
-    """Geometric mean and worst cell for each number of threads."""
+    """For each number of threads: geometric means, and the worst cell."""
     lines = []
     for threads in sorted({cell.threads for cell in found}):
         mine = {cell: ratio for cell, (ratio, _) in found.items() if cell.threads == threads}
         worst = min(mine, key=mine.__getitem__)
         below = sum(ratio < 2 for ratio in mine.values())
+        each = {
+            name: geometric_mean(r for cell, r in mine.items() if cell.optimizer == name)
+            for name in peers.OPTIMIZERS
+        }
+        by_name = ", ".join(f"{name} {mean:.1f}x" for name, mean in each.items())
         lines.append(
-            f"Threads: {threads}. Geometric mean {geometric_mean(mine.values()):.1f}x; "
+            f"Threads: {threads}. Geometric mean {geometric_mean(mine.values()):.1f}x ({by_name}); "
             f"{below} of {len(mine)} cells below 2x; worst {mine[worst]:.2f}x: {worst}."
         )
     return lines
