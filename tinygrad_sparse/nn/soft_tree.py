@@ -17,12 +17,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tinygrad_sparse import ops
-from tinygrad_sparse.backend import Array, adapter_of, describe, xp_of
+from tinygrad_sparse.backend import Array, adapter_of, describe, refuse_mixed, xp_of
 from tinygrad_sparse.errors import ArgumentError, ShapeError, explain
 from tinygrad_sparse.primitive import primitive
 from tinygrad_sparse.rules import rowwise
 from tinygrad_sparse.shapes import Shape
-from tinygrad_sparse.slices import Gradient, IndexedSlices, touched
+from tinygrad_sparse.slices import Gradient, IndexedSlices, some_values, touched
 from tinygrad_sparse.tensor import Tensor, parameter, unwrap
 
 from .module import Module
@@ -193,7 +193,7 @@ def log_likelihood(log_leaves: Any, log_q: Any) -> Any:
     if widths[0] != widths[1]:
         got = f"{tuple(log_leaves.shape)} and {tuple(log_q.shape)}"
         raise ShapeError(explain("log_likelihood", "two (*batch, L) of equal L", got))
-    return ops.logsumexp(log_leaves + log_q, -1)
+    return ops.logsumexp(ops.add(log_leaves, log_q), -1)
 
 
 def leaf_update(table: Any, g: Gradient) -> IndexedSlices:
@@ -212,6 +212,7 @@ def leaf_update(table: Any, g: Gradient) -> IndexedSlices:
     >>> U.indices, U.values
     (array([1]), array([[0.11111111, 0.88888889]]))
     """
+    refuse_mixed("leaf_update", (table, some_values(g)))
     rows, values = touched(g)
     if rows is ...:
         raise ShapeError(
@@ -261,7 +262,7 @@ class PathPenalty:
             raise ShapeError(explain("PathPenalty", f"log_nodes (B, {nodes})", got))
         charge = xp_of(log_nodes).asarray(self.charge.astype(log_nodes.dtype))
         if log_weights is not None:
-            log_nodes = log_nodes + log_weights[:, None]
+            log_nodes = ops.add(log_nodes, log_weights[:, None])
         children = ops.logsumexp(log_nodes, 0, True)[:, 1:]  # both of gate 0, both of gate 1, ...
         sides = ops.transpose(ops.reshape(children, (-1, 2)))  # (2, N)
         if self.window:
@@ -272,7 +273,7 @@ class PathPenalty:
     def _with_past(self, sides: Any) -> Any:
         """log(e^sides + memory · e^past), which is the past of the next batch."""
         if self.past is not None:
-            past = (self.past + xp_of(sides).asarray(self.log_memory)).astype(sides.dtype)
+            past = (self.past + xp_of(self.past).asarray(self.log_memory)).astype(sides.dtype)
             sides = ops.logsumexp(ops.stack([sides, past]), 0)
         self.past = adapter_of(unwrap(sides)).copy(unwrap(sides))
         return sides
