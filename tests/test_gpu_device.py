@@ -92,10 +92,15 @@ def test_values_and_gradients_on_a_gpu(case, dtype):
     check_values_and_gradients(case, dtype)
 
 
+# A case an op: laws take finite differences, and so most of all launches. Other cases are compared
+# with NumPy above, where they keep them; on the stand-in all cases are asked.
+OF_EACH_OP = {str(case).partition(":")[0]: case for case in reversed(CASES)}
+
+
 @pytest.mark.gpu
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_every_law_on_a_gpu(case):
-    check_op(on_gpu(case))
+@pytest.mark.parametrize("name", OF_EACH_OP)
+def test_every_law_on_a_gpu(name):
+    check_op(on_gpu(OF_EACH_OP[name]))
 
 
 @pytest.mark.gpu
