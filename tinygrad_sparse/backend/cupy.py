@@ -80,14 +80,16 @@ def own_ids(op: str, ids: Array, size: int, context: str) -> Array:
     bad = ids >= size
     if ids.dtype.kind == "i":
         bad |= ids < -size
-    wide = ids.astype(np.int64)
     at = bad.reshape(-1).argmax()
     dtype, shape = ids.dtype, ids.shape
 
     def error(id: int, at: int) -> Exception:
         return out_of_range(op, dtype, shape, size, context, id, at, id < 0)
 
-    _leave(bad.any(), wide.reshape(-1).take(at), at, error)
+    _leave(bad.any(), ids.reshape(-1).take(at), at, error)
+    if not size:  # and so no row 0
+        check_ids()
+    wide = ids.astype(np.int64)
     wide = xp.where(wide < 0, wide + size, wide)
     return xp.where(bad, 0, wide)
 
