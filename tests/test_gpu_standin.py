@@ -252,6 +252,18 @@ def test_assignment_to_rows_and_to_all(gpu):
         W.assign(np.zeros((3, 2)))
 
 
+@pytest.mark.parametrize("rows", [[1, 9], [-5, 0], [3, -1], [2, 2]])
+def test_rows_that_cannot_be_set_are_refused_before_any_is(gpu, cupy, rows):
+    errors = []
+    for device, put in (("cpu", np.array), ("cuda", cupy.asarray)):
+        W = ts.parameter(np.zeros((4, 3)), name="W", device=device)
+        with pytest.raises(RowIndexError, match=r"^assign: expected") as caught:
+            W.assign(put(np.ones((2, 3))), rows=put(rows))
+        errors.append(str(caught.value))
+        assert not W.numpy().any()
+    assert errors[0] == errors[1]
+
+
 MIXED = {
     "an operator": lambda W, h: W * h,
     "and back": lambda W, h: h + W,

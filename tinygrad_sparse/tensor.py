@@ -319,8 +319,9 @@ class Tensor:
             rows = unwrap(rows)
             refuse_ids_elsewhere("assign", rows, self)
             rows = row_ids("assign", rows, shape[0], f", {self.name} {shape}").reshape(-1)
-            if len(xp_of(rows).unique(rows)) < len(rows):
-                raise RowIndexError(explain("assign", "each row once", f"rows {rows}"))
+            there = adapter_of(rows).to_host(rows)  # where ids out of range are told, too
+            if len(np.unique(there)) < len(there):
+                raise RowIndexError(explain("assign", "each row once", f"rows {there}"))
             rows = adapter_of(self).beside(self, rows)
             shape = (len(rows), *shape[1:])
         values = unwrap(values)

@@ -181,7 +181,7 @@ class ndarray:
         return repr(self.get())
 
     def __format__(self, spec: str) -> str:
-        return format(self.item(), spec)
+        return format(self.get(), spec)
 
     def __array__(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise TypeError("Implicit conversion to a NumPy array is not allowed: use .get()")
