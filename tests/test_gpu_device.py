@@ -79,6 +79,13 @@ def test_numbers_do_not_widen(cupy):
     assert (x.astype(np.float16) + 1).dtype == np.float16
 
 
+def test_numbers_that_a_dtype_has_not_are_refused_even_in_comparisons(cupy):
+    small = cupy.zeros(2, np.uint8)
+    for f in (lambda: small >= 300, lambda: small != -1, lambda: cupy.less(small, 256)):
+        with pytest.raises(OverflowError):
+            f()
+
+
 def test_what_arrays_know_of_themselves(cupy, x):
     assert x.base is None and x.view().base is x and x[1:].T.base is x
     assert not hasattr(x.flags, "writeable") and x.flags.c_contiguous

@@ -464,6 +464,19 @@ def test_many_unread_flags_are_read_together(gpu, cupy, monkeypatch):
     assert gpu.counts.syncs == 3  # the flags, then which and where
 
 
+@pytest.mark.parametrize("dtype", ["u1", "i1", "u4"])
+def test_ids_of_a_dtype_that_has_not_the_numbers_they_are_compared_with(gpu, cupy, dtype):
+    results = []
+    for device, put in (("cpu", np.array), ("cuda", cupy.asarray)):
+        W = ts.parameter(np.arange(900.0).reshape(300, 3), device=device)
+        ids, targets = put(np.array([3, 0], dtype)), put(np.array([2, 1], dtype))
+        loss = nn.cross_entropy(W[ids], targets, ignore_index=-100)
+        padded = nn.Embedding(300, 2, padding_idx=299, seed=0).to(device)(ids)
+        results.append([W[ids].numpy(), loss.numpy(), padded.numpy()])
+    for got, wanted in zip(results[1], results[0], strict=True):
+        np.testing.assert_allclose(got, wanted, 1e-12)
+
+
 @pytest.mark.parametrize("dtype", ["u1", "u8", "i2", "i4"])
 def test_ids_of_any_integer_dtype(gpu, cupy, dtype):
     W = ts.parameter(np.arange(12.0).reshape(4, 3), device="cuda")

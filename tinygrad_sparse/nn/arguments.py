@@ -69,7 +69,7 @@ def refuse_negative(
     refuse_ids_elsewhere(op, array, beside)  # not read first, which would wait for them
     if array.dtype.kind != "i" or not array.size or array.min() >= 0:
         return
-    flat = array.reshape(-1)
+    flat = array.reshape(-1).astype(np.int64, copy=False)  # int8 need not have the one allowed
     bad = flat < 0 if allowed is None else (flat < 0) & (flat != allowed)
     if bad.any():
         at = int(bad.argmax())

@@ -126,7 +126,8 @@ def _chosen(op: str, scores: Any, targets: Any, weight: Any, ignore: int | None)
     if ignore is not None:
         refuse_ids_elsewhere(op, ids, scores)
         ids = as_array(op, ids)
-        kept = ids != ignore
+        # by its kind: a narrow dtype need not have the number
+        kept = (ids.astype(np.int64) if ids.dtype.kind in "iu" else ids) != ignore
         ids = xp_of(ids).where(kept, ids, 0)
     context = f", scores {tuple(scores.shape)}"
     hint = "ignore_index={id} leaves such targets out"
