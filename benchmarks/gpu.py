@@ -22,9 +22,9 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 LIMITS = {  # seconds, in this order
     "identity": 20,
-    "texts": 60,
-    "ceilings": 60,
-    "tests": 150,
+    "texts": 30,
+    "ceilings": 50,
+    "tests": 190,
     "repeated": 40,
     "captured": 30,
     "grid": 130,

@@ -94,17 +94,39 @@ def test_half_precision_is_computed_in_single(master):
     np.testing.assert_allclose(there.numpy(), here.numpy(), rtol=2e-2)
 
 
+KEPT = {
+    "": {},
+    "an average": {"average": 0.9},
+    "steps of each row": {"count": "row", "sparse": "lazy"},
+    "a copy in float32": {"master": True},
+}
+
+
+@pytest.mark.parametrize("kept", KEPT)
 @pytest.mark.parametrize("sparse", ["lazy", "exact"])
-def test_saved_state_goes_on_where_it_was(sparse):
-    W, opt = trained(optim.Adam, "cuda", lr=0.1, sparse=sparse)
+@pytest.mark.parametrize("there", ["cpu", "cuda"])
+@pytest.mark.parametrize("here", ["cpu", "cuda"])
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_saved_state_goes_on_on_any_device(name, here, there, sparse, kept):
+    if kept == "steps of each row" and name == "nadam":
+        return  # which keeps numbers of all steps, and says so
+    settings = {"sparse": sparse, **KEPT[kept]}
+    dtype, close = ("float16", 3e-2) if kept == "a copy in float32" else ("float64", 1e-9)
+    W, opt = trained(OPTIMIZERS[name], here, dtype, **settings)
     state, values = opt.state_dict(), W.numpy()
-    copy = ts.parameter(values, device="cuda")
-    again = optim.Adam([copy], lr=0.1, sparse=sparse)
-    again.load_state_dict(state)
+    W = ts.parameter(values, device=here)  # rounded as it was saved
+    opt = OPTIMIZERS[name]([W], **settings)
+    copy = ts.parameter(values, device=there)
+    again = OPTIMIZERS[name]([copy], **settings)
+    for one in (opt, again):
+        one.load_state_dict(state)
     for ids in batches(3):
         step(W, opt, ids)
         step(copy, again, ids)
-    np.testing.assert_allclose(copy.numpy(), W.numpy(), rtol=1e-12)
+    np.testing.assert_allclose(copy.numpy(), W.numpy(), close, close)
+    for a, b in zip(opt.state_dict()["slots"][0], again.state_dict()["slots"][0], strict=True):
+        assert type(a) is type(b) is np.ndarray
+        np.testing.assert_allclose(b, a, close, close)
 
 
 def test_gradients_of_parts_of_rows_and_of_whole_tables():
@@ -172,7 +194,12 @@ def test_a_model_trains_as_on_numpy_once_it_was_moved():
                 loss = nn.cross_entropy(model(ids), ids[:, 1] % 4)
             opt.step(tape.backward(loss))
         results.append(model.state_dict())
-        model.load_state_dict(results[-1])
+    for device, state in zip(("cuda", "cpu"), results, strict=True):  # each on the other device
+        other = Model().to(device)
+        other.load_state_dict(state)
+        assert {p.device for p in other.parameters()} == {device}
+        for name, values in other.state_dict().items():
+            np.testing.assert_array_equal(values, state[name])
     for name, values in results[0].items():
         np.testing.assert_allclose(results[1][name], values, rtol=1e-4, atol=1e-6, err_msg=name)
 

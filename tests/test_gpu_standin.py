@@ -10,7 +10,7 @@ import tinygrad_sparse as ts
 from tinygrad_sparse import backend, nn, ops, optim
 from tinygrad_sparse.backend import numpy as reference
 from tinygrad_sparse.errors import DeviceError, RowIndexError, TapeError
-from tinygrad_sparse.slices import IndexedSlices
+from tinygrad_sparse.slices import IndexedSlices, densify
 from tinygrad_sparse.tensor import unwrap
 
 
@@ -252,6 +252,18 @@ def test_assignment_to_rows_and_to_all(gpu):
         W.assign(np.zeros((3, 2)))
 
 
+@pytest.mark.parametrize("rows", [[1, 9], [-5, 0], [3, -1], [2, 2]])
+def test_rows_that_cannot_be_set_are_refused_before_any_is(gpu, cupy, rows):
+    errors = []
+    for device, put in (("cpu", np.array), ("cuda", cupy.asarray)):
+        W = ts.parameter(np.zeros((4, 3)), name="W", device=device)
+        with pytest.raises(RowIndexError, match=r"^assign: expected") as caught:
+            W.assign(put(np.ones((2, 3))), rows=put(rows))
+        errors.append(str(caught.value))
+        assert not W.numpy().any()
+    assert errors[0] == errors[1]
+
+
 MIXED = {
     "an operator": lambda W, h: W * h,
     "and back": lambda W, h: h + W,
@@ -293,6 +305,100 @@ def test_lists_and_numbers_are_on_no_device(gpu):
     assert nn.mse(W, [[1, 1, 1], [0, 0, 0]]).item() == 0.5
 
 
+L = [1.0, 3.0, 2.0]
+BESIDE = {
+    "an operator": lambda W: W * L + L,
+    "on the left": lambda W: L @ W.T,
+    "NumPy's number": lambda W: W * np.float64(2) - np.float32(0.5),
+    "and on the left": lambda W: np.float64(2) / (1 + W * W),
+    "a comparison": lambda W: W * (W < L) + W * (W == [0.0, 1.0, 2.0]),
+    "where": lambda W: ops.where([True, False, True], W, L),
+    "joined": lambda W: ops.concatenate([W, [L]]) + ops.stack([W, W], 0)[0, 0],
+    "einsum": lambda W: ops.einsum("ij,j->i", W, L),
+    "products": lambda W: ops.dot(W, L) + ops.outer(L, W[0]).sum() + ops.kron(W, L).sum(),
+    "tensordot": lambda W: ops.tensordot(L, W, ([0], [1])) + ops.vdot(W[0], L),
+    "solve": lambda W: ops.solve(W[:3, :3] @ W[:3, :3].T + np.eye(3).tolist(), L),
+    "clip": lambda W: ops.clip(W, [0.5, 1.0, 1.5], np.float64(7)),
+    "logistic_loss": lambda W: ops.logistic_loss(W, [0.0, 1.0, 0.5], L),
+    "masked": lambda W: ops.softmax(W, where=[True, True, False]),
+    "bags": lambda W: ops.embedding_bag(W, [[0, 1], [2]], weights=[[2.0, 0.5], [3.0]]),
+    "groups": lambda W: ops.weighted_rows([[[1.0, 2.0]]], W, [[0, 1]]),
+    "convolution": lambda W: ops.conv1d(ops.expand_dims(W, 0), [[L[:2]] * 4]),
+    "layer_norm": lambda W: nn.layer_norm(W, L, L),
+    "a loss": lambda W: nn.bce_with_logits(W, [0.0, 1.0, 1.0], weight=L, pos_weight=[2.0]),
+    "class weights": lambda W: nn.cross_entropy(W, [0, 1, 2, 1], weight=L),
+    "arrays alone": lambda W: W * ops.add(W.data, L) * ops.where(W.data > 1, W.data, L),
+    "padding": lambda W: ops.pad(W, 1, constant_values=np.array(2.0)),
+}
+
+
+@pytest.mark.parametrize("name", BESIDE)
+def test_lists_and_numpys_numbers_go_where_the_other_is(gpu, name):
+    results = []
+    for device in ("cpu", "cuda"):
+        W = ts.parameter(np.linspace(0.0, 2.0, 12).reshape(4, 3), device=device)
+        with ts.Tape("allow") as tape:
+            y = BESIDE[name](W)
+            loss = (y * y).sum()
+        g = densify(tape.backward(loss)[W])
+        results.append((y.dtype, y.numpy(), g if device == "cpu" else g.get()))
+    (dtype, *wanted), (other, *got) = results
+    assert other == dtype
+    for a, b in zip(got, wanted, strict=True):
+        np.testing.assert_allclose(a, b, 1e-12, 1e-12)
+
+
+def test_arrays_of_numpy_are_no_lists_whatever_they_are_made_of(gpu, tmp_path):
+    W = ts.parameter(np.ones((4, 3)), device="cuda")
+    np.save(tmp_path / "x.npy", np.ones((4, 3)))
+    for h in (np.load(tmp_path / "x.npy", mmap_mode="r"), np.ones((4, 3), ">f8"), np.array(2.0)):
+        for f in (nn.mse, ops.multiply, ops.add, ops.dot):
+            gpu.counts.clear()
+            with pytest.raises(DeviceError, match="expected arrays of one device"):
+                f(W, h)
+            assert not gpu.counts.uploads
+
+
+def test_two_tensors_of_two_devices_are_refused_before_anything_is_computed(gpu):
+    W, h = (ts.parameter(np.ones((4, 3)), device=device) for device in ("cuda", "cpu"))
+    gpu.counts.clear()
+    for f in (nn.mse, nn.cosine_similarity, ops.vdot, ops.kron):
+        with pytest.raises(DeviceError, match=rf"^{f.__name__}: expected arrays of one device"):
+            f(W, h)
+    assert not gpu.counts.launches
+
+
+def test_a_refusal_leaves_rows_at_rest(gpu):
+    """To say where a table is costs none of its rows."""
+    W = ts.parameter(np.ones((6, 2)), device="cuda")
+    opt = optim.Adam([W], lr=0.1)
+    for ids in ([1, 2], [3]):
+        with ts.Tape() as tape:
+            loss = W[ids].sum()
+        opt.step(tape.backward(loss))
+    pending = W._pending
+    with pytest.raises(DeviceError):
+        W.assign(np.ones((6, 2)))
+    with pytest.raises(DeviceError):
+        backend.refuse_mixed("f", [W, np.ones(2)])
+    assert W._pending is pending
+
+
+@pytest.mark.parametrize("name", ["grad of grad", "hvp", "jvp"])
+def test_derivatives_as_functions(gpu, cupy, name):
+    x, v = np.linspace(0.2, 1.0, 6).reshape(2, 3), np.arange(6.0).reshape(2, 3)
+
+    def f(x):
+        return (ops.tanh(x) * x).sum()
+
+    derive = {
+        "grad of grad": lambda x, v: ts.grad(lambda x: (ts.grad(f)(x) * v).sum())(x),
+        "hvp": lambda x, v: ts.hvp(f, x, v),
+        "jvp": lambda x, v: ts.jvp(lambda x: ops.exp(x) * x, (x,), (v,))[1],
+    }[name]
+    np.testing.assert_allclose(derive(*map(cupy.asarray, (x, v))).get(), derive(x, v), 1e-12)
+
+
 # -- row ids ---------------------------------------------------------------------------------------
 
 ERROR = r"take: expected ids in \[0, 4\), got 7 at position 1 \(ids int64 \(3,\), table \(4, 3\)\)"
@@ -326,6 +432,22 @@ def test_ids_on_the_device_are_checked_there_and_the_error_waits_for_the_next_re
     y.item()  # it was said once
 
 
+@pytest.mark.parametrize("lookup", [ops.take, ops.embedding_bag, ops.index_add, ops.one_hot])
+def test_in_a_table_without_rows_every_id_is_out_of_range_at_once(gpu, cupy, lookup):
+    errors = []
+    for device, put in (("cpu", np.array), ("cuda", cupy.asarray)):
+        W, ids = ts.parameter(np.ones((0, 3)), device=device), put([[2, 0]])
+        with pytest.raises(RowIndexError, match=r"expected ids in \[0, 0\), got 2") as caught:
+            if lookup is ops.index_add:
+                lookup(W, ids, 1.0)
+            elif lookup is ops.one_hot:
+                lookup(ids, 0)
+            else:
+                lookup(W, ids)
+        errors.append(str(caught.value))
+    assert errors[0] == errors[1]
+
+
 def test_under_debug_it_is_said_at_once(gpu, cupy, monkeypatch):
     monkeypatch.setattr(backend.adapter_for("cuda"), "debug", True)
     W = ts.parameter(np.ones((4, 3)), device="cuda")
@@ -342,13 +464,26 @@ def test_many_unread_flags_are_read_together(gpu, cupy, monkeypatch):
     assert gpu.counts.syncs == 3  # the flags, then which and where
 
 
+@pytest.mark.parametrize("dtype", ["u1", "i1", "u4"])
+def test_ids_of_a_dtype_that_has_not_the_numbers_they_are_compared_with(gpu, cupy, dtype):
+    results = []
+    for device, put in (("cpu", np.array), ("cuda", cupy.asarray)):
+        W = ts.parameter(np.arange(900.0).reshape(300, 3), device=device)
+        ids, targets = put(np.array([3, 0], dtype)), put(np.array([2, 1], dtype))
+        loss = nn.cross_entropy(W[ids], targets, ignore_index=-100)
+        padded = nn.Embedding(300, 2, padding_idx=299, seed=0).to(device)(ids)
+        results.append([W[ids].numpy(), loss.numpy(), padded.numpy()])
+    for got, wanted in zip(results[1], results[0], strict=True):
+        np.testing.assert_allclose(got, wanted, 1e-12)
+
+
 @pytest.mark.parametrize("dtype", ["u1", "u8", "i2", "i4"])
 def test_ids_of_any_integer_dtype(gpu, cupy, dtype):
     W = ts.parameter(np.arange(12.0).reshape(4, 3), device="cuda")
     y = W[cupy.asarray(np.array([3, 0], dtype))]
     np.testing.assert_array_equal(y.numpy(), W.numpy()[[3, 0]])
     big = np.array([np.iinfo(dtype).max], dtype)
-    with pytest.raises(RowIndexError, match=f"got {big[0] if dtype != 'u8' else -1} at"):
+    with pytest.raises(RowIndexError, match=f"got {big[0]} at"):
         W[cupy.asarray(big)].numpy()
 
 
@@ -361,7 +496,7 @@ def test_ids_that_are_none_are_refused_at_once(gpu, cupy):
 
 def test_ids_on_the_device_for_a_table_on_the_host(gpu, cupy):
     W = ts.parameter(np.ones((4, 3)))
-    with pytest.raises(DeviceError, match=r"ids: expected ids on the CPU for an array \(4, 3\)"):
+    with pytest.raises(DeviceError, match=r"take: expected ids on the CPU for an array \(4, 3\)"):
         W[cupy.asarray([1])]
 
 

@@ -18,7 +18,7 @@ from tinygrad_sparse.errors import ShapeError, TapeError, TinygradSparseError, e
 from tinygrad_sparse.gradstore import GradStore
 from tinygrad_sparse.primitive import fit, pull
 from tinygrad_sparse.report import Cost
-from tinygrad_sparse.slices import Gradient, accumulate, is_sparse, sealed
+from tinygrad_sparse.slices import Gradient, accumulate, is_sparse, sealed, some_values
 from tinygrad_sparse.tape import Tape, state
 from tinygrad_sparse.tensor import Tensor, constant, recorded, unwrap
 
@@ -101,6 +101,7 @@ def as_seed(loss: Tensor, seed: Any, create_graph: bool) -> Any:
         if seed.shape != loss.shape:
             got = f"{seed.dtype} {seed.shape}"
             raise ShapeError(explain("backward", f"a seed of shape {loss.shape}", got))
+        refuse_mixed("backward", (data, some_values(seed)))
         return seed.astype(data.dtype)._map(partial(_seed_values, create_graph=create_graph))
     else:
         g = unwrap(seed)

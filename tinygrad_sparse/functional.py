@@ -10,9 +10,7 @@ from contextlib import nullcontext
 from functools import wraps
 from typing import Any
 
-import numpy as np
-
-from tinygrad_sparse.backend import Array, adapter_of, as_array, describe
+from tinygrad_sparse.backend import Array, adapter_of, as_array, describe, xp_of
 from tinygrad_sparse.backward import as_seed, check_call, run
 from tinygrad_sparse.errors import ShapeError, explain
 from tinygrad_sparse.primitive import primitive
@@ -160,4 +158,5 @@ def jvp(
             total = inner(g, tangent) + total
         return total
 
-    return value, grad(pulled)(np.zeros_like(unwrap(value)))
+    start = unwrap(value)
+    return value, grad(pulled)(xp_of(start).zeros_like(start))

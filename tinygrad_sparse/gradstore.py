@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from tinygrad_sparse.backend import describe
+from tinygrad_sparse.backend import describe, refuse_mixed
 from tinygrad_sparse.errors import (
     ArgumentError,
     DtypeError,
@@ -29,6 +29,7 @@ from tinygrad_sparse.slices import (
     is_sparse,
     rows_at_lead,
     sealed,
+    some_values,
     touched,
 )
 from tinygrad_sparse.tensor import Tensor, unwrap
@@ -182,6 +183,7 @@ class GradStore:
             raise DtypeError(
                 explain("GradStore", f"a gradient of {p.dtype} for {p.name}", str(g.dtype))
             )
+        refuse_mixed("GradStore", (p._array(), some_values(g)))
         self._params[id] = p
         self._grads[id] = sealed(g)
 
@@ -222,7 +224,10 @@ class GradStore:
         new = self.map(lambda g: g)
         new._lost = {**other._lost, **self._lost}
         for p, g in other.items():
-            new[p] = accumulate(new[p], g, owned=False) if p in new else g
+            if p in new:
+                refuse_mixed("GradStore +", (some_values(new[p]), some_values(g)))
+                g = accumulate(new[p], g, owned=False)
+            new[p] = g
         return new
 
     def __radd__(self, other: Any) -> GradStore:

@@ -25,6 +25,7 @@ from tinygrad_sparse.backend import (
     as_array,
     as_operand,
     describe,
+    lists_beside,
     refuse_mixed,
 )
 from tinygrad_sparse.backend.precision import widened
@@ -249,7 +250,13 @@ def _binary(op: Primitive, same: Callable[[Any], Any] | None) -> Callable[..., A
             array = type(b)
         else:
             a, b = as_operand(name, x, ANY), as_operand(name, y, ANY)
-            return kernels[type(a) if hasattr(a, "shape") else type(b)](a, b)
+            try:
+                return kernels[type(a) if hasattr(a, "shape") else type(b)](a, b)
+            except TypeError:
+                if moved := lists_beside(name, (x, y)):
+                    return call(*moved)
+                refuse_mixed(name, (a, b))
+                raise
         try:
             out = kernels[array](a, b)
         except TinygradSparseError:
@@ -258,6 +265,8 @@ def _binary(op: Primitive, same: Callable[[Any], Any] | None) -> Callable[..., A
             _refuse_shapes(op, (a, b))
             raise
         except TypeError:
+            if moved := lists_beside(name, (x, y)):
+                return call(*moved)
             refuse_mixed(name, (a, b))
             _refuse_booleans(name, (a, b))
             raise
@@ -345,7 +354,7 @@ def _general(
             given, more = args[:arity], args[arity:]
         if more:
             static = _by_name(call, static_names, more, static)
-        tensors = Tensor in map(type, given)
+        tensors, asked = Tensor in map(type, given), static
         kinds = "fiub" if tensors else ANY
         data: tuple[Any, ...] = tuple(
             [x._data if type(x) is Tensor else convert(op.name, x, kinds) for x in given]
@@ -359,12 +368,16 @@ def _general(
             raise
         except TypeError:
             _check_arguments(call, given, static)
+            if moved := lists_beside(op.name, given):
+                return call(moved, **asked) if op.variadic else call(*moved, **asked)
             refuse_mixed(op.name, data)
             _refuse_booleans(op.name, data)
             raise
         except ValueError:
             _refuse_shapes(op, data)
             raise
+        if type(out) is not array:  # an array without axes is NumPy's number soon, and fits any
+            refuse_mixed(op.name, data)
         if not tensors:
             return out
         nodes = tuple([x._node if type(x) is Tensor else 0 for x in given])

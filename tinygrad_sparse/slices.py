@@ -20,6 +20,7 @@ from tinygrad_sparse.backend import (
     adapter_of_all,
     as_array,
     describe,
+    refuse_mixed,
     row_ids,
     xp_of,
 )
@@ -250,6 +251,7 @@ class IndexedSlices:
         if not hasattr(other, "shape") or tuple(other.shape) != self.shape:
             got = describe(other)
             raise ShapeError(explain("IndexedSlices +", f"a gradient of shape {self.shape}", got))
+        refuse_mixed("IndexedSlices +", (some_values(self), other))
         dtype = np.result_type(other.dtype, self.dtype)
         return accumulate(other.astype(dtype), self.astype(dtype), owned=True)
 
@@ -264,6 +266,7 @@ class IndexedSlices:
     def _check_like(self, other: IndexedSlices) -> None:
         if other.shape != self.shape:
             raise ShapeError(explain("IndexedSlices +", f"shape {self.shape}", f"{other.shape}"))
+        refuse_mixed("IndexedSlices +", (some_values(self), some_values(other)))
 
 
 _REFLECTED = {
@@ -307,6 +310,11 @@ def largest(values: Array) -> float:
     size = abs(values)
     top = float(size.max().item()) if size.size else 0.0
     return top if 0.0 < top < math.inf else 1.0
+
+
+def some_values(g: Gradient) -> Array:
+    """Values of `g`, not all if it is in parts: to ask on which device it is."""
+    return g._parts[0][1] if type(g) is IndexedSlices else g
 
 
 def is_sparse(g: Gradient) -> bool:

@@ -21,8 +21,10 @@ from tinygrad_sparse.backend import (
     adapter_for,
     adapter_of,
     adapter_of_type,
+    as_host_array,
     as_ours,
     describe,
+    refuse_ids_elsewhere,
     refuse_mixed,
     row_ids,
     xp_of,
@@ -314,9 +316,12 @@ class Tensor:
         if rows is not None:
             if not self.ndim:
                 raise ShapeError(explain("assign", "rows of a parameter with axes", "shape ()"))
+            rows = unwrap(rows)
+            refuse_ids_elsewhere("assign", rows, self)
             rows = row_ids("assign", rows, shape[0], f", {self.name} {shape}").reshape(-1)
-            if len(xp_of(rows).unique(rows)) < len(rows):
-                raise RowIndexError(explain("assign", "each row once", f"rows {rows}"))
+            there = adapter_of(rows).to_host(rows)  # where ids out of range are told, too
+            if len(np.unique(there)) < len(there):
+                raise RowIndexError(explain("assign", "each row once", f"rows {there}"))
             rows = adapter_of(self).beside(self, rows)
             shape = (len(rows), *shape[1:])
         values = unwrap(values)
@@ -588,13 +593,16 @@ def refuse_numpy(name: str, module: str = "np") -> NoReturn:
 
 def _compared(compare: Callable[[Any, Any], Any], x: Tensor, y: Any) -> Array:
     """Truth values: an array, for what is chosen has a gradient and the choice has none."""
+    data, y = x._data, unwrap(y)
+    if isinstance(y, (list, tuple)):
+        y = xp_of(data).asarray(as_host_array(compare.__name__, y))
     try:
-        return compare(x._data, unwrap(y))
+        return compare(data, y)
     except ValueError:
-        got = f"{describe(x._data)} and {describe(unwrap(y))}"
+        got = f"{describe(data)} and {describe(y)}"
         raise ShapeError(explain(compare.__name__, "shapes that fit together", got)) from None
     except TypeError:
-        refuse_mixed(compare.__name__, (x._data, unwrap(y)))
+        refuse_mixed(compare.__name__, (data, y))
         raise
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import is_classifier
 
+import tinygrad_sparse as ts
 from tinygrad_sparse.errors import CheckpointError, explain
 
 from ..program import header_of, write_npz
@@ -58,12 +59,16 @@ def _apart_from_device(settings: dict[str, Any]) -> dict[str, Any]:
     return {name: _plain(name, v) for name, v in settings.items() if name != "device"}
 
 
-def load(path: str | Path) -> SoftDecisionTree:
-    """Read what `save` wrote, onto the CPU. Raises CheckpointError for anything else."""
+def load(path: str | Path, device: str = "cpu") -> SoftDecisionTree:
+    """Read what `save` wrote, onto a device. Raises CheckpointError for anything else.
+
+    And DeviceError for a device that is not there.
+    """
+    ts.tensor(0.0, device=device)
     try:
         with open(path, "rb") as file, np.load(file, allow_pickle=False) as zipped:
             arrays = dict(zipped)
-        return _tree_of(header_of(arrays, FORMAT), arrays)
+        return _tree_of(header_of(arrays, FORMAT), arrays, device)
     except FileNotFoundError:
         raise
     except Exception as error:  # its readers have no end of names for what a file can be
@@ -71,17 +76,19 @@ def load(path: str | Path) -> SoftDecisionTree:
         raise CheckpointError(explain("load", "a file that save wrote", got)) from error
 
 
-def _tree_of(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> SoftDecisionTree:
+def _tree_of(
+    header: dict[str, Any], arrays: dict[str, np.ndarray], device: str
+) -> SoftDecisionTree:
     """The tree that was saved. Raises what comes of a wrong header or wrong arrays."""
     del arrays["header"]
     settings = header["settings"]
     if isinstance(settings.get("class_weight"), list):
         settings["class_weight"] = {key: weight for key, weight in settings["class_weight"]}
     kind = KINDS[header["kind"]]
-    tree = kind(**settings)
+    tree = kind(**settings, device=device)
     built = {name: value for name, value in header["built"].items() if value is not None}
     kind(**built)._check_settings()
-    tree._built = Built(**built, device=tree.device)
+    tree._built = Built(**built, device=device)
     vars(tree).update(_fitted(header["fitted"], is_classifier(tree)))
     _check("objects", isinstance(header["objects"], list))
     for name in NAMED:

@@ -1,6 +1,7 @@
 """Both programs with ``--device cuda`` on the stand-in for CuPy: what they learn on the CPU."""
 
 import itertools
+import signal
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ from examples.word2vec.models import LOSSES, MODELS, Model, Settings
 from examples.word2vec.pairs import batches
 from examples.word2vec.vocabulary import Vocabulary
 from tinygrad_sparse import optim
+from tinygrad_sparse.errors import DeviceError
 
 pytestmark = pytest.mark.usefixtures("gpu")
 SENTENCES = list(split_sentences(made_up_text()))
@@ -134,13 +136,53 @@ def test_a_regressor_learns_as_on_the_cpu(leaves):
     np.testing.assert_allclose(there.predict(X), here.predict(X), rtol=1e-6, atol=1e-8)
 
 
-def test_a_tree_is_stored_without_its_device(tmp_path):
-    X, y = problem()
-    _, tree = trees(SoftDecisionTreeClassifier, X, y)
+@pytest.mark.parametrize("kind", [SoftDecisionTreeClassifier, SoftDecisionTreeRegressor])
+@pytest.mark.parametrize("there", ["cpu", "cuda"])
+@pytest.mark.parametrize("here", ["cpu", "cuda"])
+def test_a_tree_of_one_device_goes_on_learning_on_another(tmp_path, here, there, kind):
+    X, y = problem(kind is SoftDecisionTreeClassifier)
+    tree = next(t for t in trees(kind, X, y) if t.device == here)
     save(tree, tmp_path / "tree.npz")
-    again = load(tmp_path / "tree.npz")
-    assert again.device == "cpu"
-    np.testing.assert_allclose(again.predict_proba(X), tree.predict_proba(X), rtol=1e-9)
+    again = load(tmp_path / "tree.npz", there)
+    assert again.device == again._model.device == there
+    assert load(tmp_path / "tree.npz").device == "cpu"
+    for one in (tree, again, tree, again):
+        one.partial_fit(X, y)
+    close = {"rtol": 1e-6, "atol": 1e-8}
+    np.testing.assert_allclose(again.predict(X), tree.predict(X), **close)
+    np.testing.assert_allclose(again.gate_weights_, tree.gate_weights_, **close)
+    with pytest.raises(DeviceError, match="expected 'cpu' or 'cuda', got 'tpu'"):
+        load(tmp_path / "tree.npz", "tpu")
+
+
+@pytest.mark.parametrize("parts", [[], ["--parts", "30"]], ids=["words", "parts"])
+@pytest.mark.parametrize(("here", "there"), [("cpu", "cuda"), ("cuda", "cpu")])
+def test_a_run_of_word2vec_goes_on_on_another_device(
+    tmp_path, capsys, monkeypatch, request, here, there, parts
+):
+    text = tmp_path / "text.txt"
+    text.write_text(made_up_text())
+    options = "--dim 8 --batch 64 --sample 0 --lr 0.02 --epochs 2".split() + parts
+    step, count = optim.SGD.step, itertools.count()
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # nohup has it ignored
+    request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
+
+    def interrupted(*args, **more):
+        if next(count) == 30:
+            signal.raise_signal(signal.SIGINT)
+        return step(*args, **more)
+
+    whole, part = str(tmp_path / "whole.npz"), str(tmp_path / "part.npz")
+    train = ["train", str(text), "--device"]
+    assert word2vec.main([*train, "cpu", *options, "--save", whole]) == 0
+    monkeypatch.setattr(optim.SGD, "step", interrupted)
+    assert word2vec.main([*train, here, *options, "--save", part]) == 130
+    monkeypatch.setattr(optim.SGD, "step", step)
+    assert word2vec.main([*train, there, "--resume", part]) == 0
+    wanted, got = formats.read_arrays(whole), formats.read_arrays(part)
+    assert wanted.keys() == got.keys() and len(got["losses"]) > 31
+    for name in ("vectors", "outputs", "losses"):
+        np.testing.assert_allclose(got[name], wanted[name], rtol=1e-3, atol=1e-4)
 
 
 def test_the_command_soft_decision_tree(tmp_path, capsys):

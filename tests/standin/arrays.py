@@ -181,7 +181,7 @@ class ndarray:
         return repr(self.get())
 
     def __format__(self, spec: str) -> str:
-        return format(self.item(), spec)
+        return format(self.get(), spec)
 
     def __array__(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise TypeError("Implicit conversion to a NumPy array is not allowed: use .get()")
@@ -272,9 +272,21 @@ def compute(function: Any, *args: Any, **kwargs: Any) -> Any:
     for x in args:
         if isinstance(x, (list, tuple)) and isinstance(function, np.ufunc):
             raise TypeError(f"{function.__name__} of a {type(x).__name__}")
+    if isinstance(function, np.ufunc) or function.__module__ == "_operator":
+        refuse_large_numbers(args)
     args, kwargs = unwrap(args), {k: unwrap(v) for k, v in kwargs.items()}
     with np.errstate(all="ignore"):
         return wrap(function(*args, **kwargs))
+
+
+def refuse_large_numbers(args: Any) -> None:
+    """CuPy makes a number of Python's one of the arrays' dtype, for a comparison too."""
+    dtypes = [x.dtype for x in args if type(x) is ndarray]
+    if dtypes and all(dtype.kind in "iu" for dtype in dtypes):
+        dtype = np.result_type(*dtypes)
+        for x in args:
+            if type(x) is int and not np.iinfo(dtype).min <= x <= np.iinfo(dtype).max:
+                raise OverflowError(f"Python integer {x} out of bounds for {dtype}")
 
 
 def _method(name: str, keywords: tuple[str, ...]) -> Any:

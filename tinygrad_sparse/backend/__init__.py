@@ -8,6 +8,7 @@ adapter with it, is imported when the first of its arrays comes or device="cuda"
 
 from __future__ import annotations
 
+import operator
 import os
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -115,16 +116,33 @@ def _is_known(x: Any) -> bool:
 
 def refuse_mixed(op: str, arrays: Sequence[Any]) -> None:
     """DeviceError if these are arrays of more than one device; scalars and lists are of none."""
-    if len(set(map(type, arrays))) < 2:
+    kinds = set(map(type, arrays))
+    if len(kinds) < 2 and not any(adapter_of_type(kind).records for kind in kinds):
         return
     devices: dict[str, Any] = {}
     for x in arrays:
-        if isinstance(x, np.ndarray) or _is_known(x):
-            devices.setdefault(adapter_of(x.data if adapter_of(x).records else x).device, x)
+        if _is_array(x):
+            devices.setdefault(_device(x), x)
     if len(devices) > 1:
         got = " and ".join(f"{describe(x)} on {name!r}" for name, x in sorted(devices.items()))
         hint = "x.to(device) copies one to the other; nothing is copied unasked"
         raise DeviceError(explain(op, "arrays of one device", got, hint))
+
+
+def _device(x: Any) -> str:
+    """The public name of where an array is, or a Tensor, whose rows need not be up to date."""
+    adapter = adapter_of(x)
+    return x.device if adapter.records else adapter.device
+
+
+def refuse_ids_elsewhere(op: str, ids: Any, beside: Array) -> None:
+    """DeviceError for ids on a GPU that an array is not on. Those on the host may go anywhere."""
+    there = _device(ids) if _is_known(ids) else "cpu"
+    if there not in ("cpu", _device(beside)):
+        wanted = f"ids on the CPU for an array {tuple(beside.shape)} there"
+        got = f"ids {describe(ids)} on {there!r}"
+        hint = f"ids.get() brings CuPy's to the host; x.to({there!r}) brings the array to them"
+        raise DeviceError(explain(op, wanted, got, hint))
 
 
 def adapter_of_all(arrays: Sequence[Array]) -> Any:
@@ -139,7 +157,10 @@ def as_ours(op: str, x: Any) -> Array:
 
 
 def as_host_array(op: str, x: Any) -> np.ndarray:
-    """`x`, which is no array of ours, as NumPy's. What a mask hides must not be computed with."""
+    """`x` as an array of NumPy's. What a mask hides must not be computed with.
+
+    Raises DeviceError for arrays on a GPU, and lists of them: they are not copied unasked.
+    """
     if isinstance(x, np.ma.MaskedArray):
         hint = "x.filled(value) has numbers everywhere, ops.where(mask, x, y) chooses"
         raise DtypeError(explain(op, "an array without a mask", type(x).__name__, hint))
@@ -147,6 +168,12 @@ def as_host_array(op: str, x: Any) -> np.ndarray:
         return np.asarray(x)
     except ValueError as error:  # lists of different lengths
         raise DtypeError(explain(op, "real numbers, arrays or Tensors", repr(x))) from error
+    except TinygradSparseError:
+        raise
+    except TypeError as error:  # what CuPy and PyTorch raise
+        got = describe(x) if hasattr(x, "dtype") else f"a {type(x).__name__} of them elsewhere"
+        hint = "x.get() copies an array of CuPy's to the host"
+        raise DeviceError(explain(op, "arrays on the CPU", got, hint)) from error
 
 
 def as_operand(op: str, x: Any, kinds: str = "fiub") -> Array:
@@ -177,15 +204,37 @@ def as_array_beside(op: str, x: Any, like: Array) -> Array:
     Raises DeviceError for an array on another device.
     """
     array = as_array(op, x)
-    if array is not x and type(array) is np.ndarray:
+    if not _is_array(x):
         return xp_of(like).asarray(array)
     refuse_mixed(op, (like, array))
     return array
 
 
+def as_arrays_beside(op: str, *given: Any) -> list[Array]:
+    """The same for several: the first of them that is an array says where."""
+    like = next((x for x in given if _is_array(x)), None)
+    return [as_array(op, x) if like is None else as_array_beside(op, x, like) for x in given]
+
+
+def lists_beside(op: str, given: Sequence[Any]) -> list[Any] | None:
+    """`given`, its lists and NumPy's numbers put where its arrays are; None if they are there."""
+    like = next((x for x in given if _is_array(x) and not isinstance(x, np.ndarray)), None)
+    if like is None or xp_of(like) is np:
+        return None
+    moved = [x if type(x) in _SCALARS else as_array_beside(op, x, like) for x in given]
+    return None if all(map(operator.is_, moved, given)) else moved
+
+
+def _is_array(x: Any) -> bool:
+    """Whether `x` is somewhere: an array or a Tensor. Numbers and lists are not."""
+    return isinstance(x, np.ndarray) or _is_known(x)
+
+
 def as_arrays(op: str, given: Sequence[Any]) -> list[Array]:
     """The same for several; Python's numbers take the dtype of the others, as in arithmetic."""
     data = [as_operand(op, x, ANY) for x in given]
+    if not all(map(operator.is_, data, given)):
+        data = lists_beside(op, given) or data
     if not any(type(x) in _SCALARS for x in data):
         return data
     dtype = np.result_type(*(x if type(x) in _SCALARS else x.dtype for x in data))
@@ -215,5 +264,7 @@ def row_ids(op: str, ids: Any, size: int, context: str = "", beside: Array = Non
                 ids = as_ours(op, ids)
             except DtypeError as error:
                 raise RowIndexError(explain(op, "integer ids", f"{ids!r}{context}")) from error
+        if beside is not None:
+            refuse_ids_elsewhere(op, ids, beside)
         ids = adapter_of(ids).own_ids(op, ids, size, context)
     return ids if beside is None else adapter_of(beside).beside(beside, ids)

@@ -1,8 +1,9 @@
 """The CuPy adapter: the NumPy adapter's functions by CuPy's, on a GPU. Floor 1.
 
 Imported when the first array of CuPy's comes. Nothing here waits for the device but `to_host`,
-`sum_duplicates`, whose answer is as long as there are different rows, and the reading of the flags
-below: a step of `plan_update` waits for nothing. What bites in CuPy is said where it is avoided.
+`sum_duplicates`, whose answer is as long as there are different rows, those about rows at rest, and
+the reading of the flags below: a step of `plan_update` waits for nothing. What bites in CuPy is
+said where it is avoided.
 Optimizers' formulas, and those of elements that are taken over from NumPy's adapter, are written
 with NumPy's ufuncs, which hand CuPy's arrays over to CuPy.
 """
@@ -77,17 +78,21 @@ def own_ids(op: str, ids: Array, size: int, context: str) -> Array:
     refuse_other_dtypes(op, ids, context)
     if not ids.size:
         return ids.astype(np.int64)
-    bad = ids >= size
+    wide = ids.astype(np.int64)  # a narrow dtype is not compared with a number that it has not
+    bad = wide >= size
     if ids.dtype.kind == "i":
-        bad |= ids < -size
-    wide = ids.astype(np.int64)
+        bad |= wide < -size
+    elif ids.dtype.itemsize == 8:  # of uint64, those that int64 has not are negative now
+        bad |= wide < 0
     at = bad.reshape(-1).argmax()
     dtype, shape = ids.dtype, ids.shape
 
     def error(id: int, at: int) -> Exception:
         return out_of_range(op, dtype, shape, size, context, id, at, id < 0)
 
-    _leave(bad.any(), wide.reshape(-1).take(at), at, error)
+    _leave(bad.any(), ids.reshape(-1).take(at), at, error)
+    if not size:  # and so no row 0
+        check_ids()
     wide = xp.where(wide < 0, wide + size, wide)
     return xp.where(bad, 0, wide)
 

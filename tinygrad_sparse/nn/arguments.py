@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tinygrad_sparse import ops
-from tinygrad_sparse.backend import as_array, as_array_beside, as_ours
+from tinygrad_sparse.backend import as_array, as_arrays_beside, as_ours, refuse_ids_elsewhere
 from tinygrad_sparse.backend.ids import at_place
 from tinygrad_sparse.errors import ArgumentError, DtypeError, RowIndexError, ShapeError, explain
 from tinygrad_sparse.shapes import broadcasts
@@ -26,8 +26,7 @@ def together(op: str, *given: Any) -> list[Any]:
     Labels come as integers and targets as float64, and neither should make a float32 loss float64.
     Where no Tensor is given, the first argument's dtype counts.
     """
-    first = next((x for x in given if type(x) is Tensor), None)
-    arrays = [as_array(op, x) if first is None else as_array_beside(op, x, first) for x in given]
+    arrays = as_arrays_beside(op, *given)
     floats = [x.dtype for x in arrays if type(x) is Tensor and x.dtype.kind == "f"]
     dtype = np.result_type(*floats or [arrays[0].dtype])
     if dtype.kind in "iub":
@@ -54,8 +53,9 @@ def fits(op: str, name: str, x: Any, shape: tuple[int, ...]) -> None:
 
 
 def refuse_negative(
-    op: str, ids: Any, size: int, context: str = "", hint: str = "", allowed: int | None = None
-) -> None:
+    op: str, ids: Any, size: int, context: str, beside: Any, hint: str = "",
+    allowed: int | None = None,
+) -> None:  # fmt: skip
     """Raise RowIndexError for ids below 0, other than the one that is `allowed`.
 
     The ops count them from the end, as NumPy does. What a layer or a loss is given comes from data,
@@ -66,9 +66,10 @@ def refuse_negative(
         array = as_ours(op, unwrap(ids))
     except DtypeError:  # ragged: refused where it is looked up
         return
+    refuse_ids_elsewhere(op, array, beside)  # not read first, which would wait for them
     if array.dtype.kind != "i" or not array.size or array.min() >= 0:
         return
-    flat = array.reshape(-1)
+    flat = array.reshape(-1).astype(np.int64, copy=False)  # int8 need not have the one allowed
     bad = flat < 0 if allowed is None else (flat < 0) & (flat != allowed)
     if bad.any():
         at = int(bad.argmax())

@@ -103,7 +103,7 @@ class EmbeddingBag(Module):
         self.padding_idx = padding_idx
 
     def __call__(self, ids: Any, offsets: Any = None, *, weights: Any = None) -> Tensor:
-        flat, _ = _bags("EmbeddingBag", ids, offsets)
+        flat, _ = _bags("EmbeddingBag", ids, offsets, self.weight)
         _refuse_padding("EmbeddingBag", self.weight, flat, self.padding_idx)
         return ops.embedding_bag(
             self.weight,
@@ -119,7 +119,7 @@ def _refuse_padding(layer: str, table: Tensor, ids: Any, padding_idx: int | None
     """Raise RowIndexError for negative ids that `padding_idx` does not name."""
     V, d = table.shape
     hint = f"if {{id}} pads, give it a row: {layer}({V + 1}, {d}, padding_idx=-1), and -1 for it"
-    refuse_negative(layer, ids, V, f", table {(V, d)}", hint, padding_idx)
+    refuse_negative(layer, ids, V, f", table {(V, d)}", table, hint, padding_idx)
 
 
 def _table(

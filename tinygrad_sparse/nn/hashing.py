@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from tinygrad_sparse.backend import as_host_array
 from tinygrad_sparse.errors import DtypeError, ShapeError, explain
 
 
@@ -22,7 +23,7 @@ def hash_ids(keys: Any, size: int, *, seed: int = 0) -> np.ndarray:
     """
     if size < 1:
         raise ShapeError(explain("hash_ids", "size >= 1", repr(size)))
-    array = np.asarray(keys)
+    array = as_host_array("hash_ids", keys)
     start = np.uint64(seed & 0xFFFFFFFFFFFFFFFF)
     if array.dtype.kind in "iu":
         mixed = _mix(array.astype(np.uint64) ^ _mix(np.full(1, start))[0])

@@ -17,6 +17,7 @@ from tinygrad_sparse.backend import (
     as_array,
     as_array_beside,
     describe,
+    refuse_ids_elsewhere,
     row_ids,
     xp_of,
 )
@@ -120,19 +121,23 @@ def _chosen(op: str, scores: Any, targets: Any, weight: Any, ignore: int | None)
     if shape == tuple(scores.shape) and ids.dtype.kind == "f":
         hint = "targets.argmax(-1) are the ids of one-hot rows; nn.kl_div takes probabilities"
         raise ShapeError(explain(op, f"class ids {tuple(batch)}", describe(ids), hint))
+    if weight is not None:
+        weight = unwrap(as_array_beside(op, weight, scores)).astype(scores.dtype, copy=False)
     if ignore is not None:
+        refuse_ids_elsewhere(op, ids, scores)
         ids = as_array(op, ids)
-        kept = ids != ignore
+        # by its kind: a narrow dtype need not have the number
+        kept = (ids.astype(np.int64) if ids.dtype.kind in "iu" else ids) != ignore
         ids = xp_of(ids).where(kept, ids, 0)
     context = f", scores {tuple(scores.shape)}"
-    refuse_negative(op, ids, classes, context, "ignore_index={id} leaves such targets out")
+    hint = "ignore_index={id} leaves such targets out"
+    refuse_negative(op, ids, classes, context, scores, hint)
     ids = row_ids(op, ids, classes, context)
     if ids.shape != tuple(batch):
         raise ShapeError(explain(op, f"targets {tuple(batch)}", f"{ids.shape}"))
     if weight is None:
         total = None if kept is None else float(kept.sum())
         return _Chosen(_beside(scores, ids), None, _beside(scores, kept), total)
-    weight = unwrap(as_array_beside(op, weight, scores)).astype(scores.dtype, copy=False)
     ids, kept = _beside(scores, ids), _beside(scores, kept)
     if weight.shape != (classes,):
         raise ShapeError(explain(op, f"weight ({classes},)", f"{weight.shape}"))

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from tinygrad_sparse.backend import adapter_of
-from tinygrad_sparse.errors import ArgumentError, CheckpointError, explain
+from tinygrad_sparse.backend import adapter_of, as_host_array
+from tinygrad_sparse.errors import ArgumentError, CheckpointError, DtypeError, explain
 from tinygrad_sparse.habits import HABITS
 from tinygrad_sparse.tensor import Tensor, move, native
 
@@ -123,7 +123,10 @@ class Module:
                 explain("load_state_dict", f"exactly the names {sorted(mine)}",
                         f"missing {missing}, unknown {extra}")
             )  # fmt: skip
-        arrays = {name: native(np.asarray(value)) for name, value in state.items()}
+        try:
+            arrays = {k: native(as_host_array("load_state_dict", x)) for k, x in state.items()}
+        except DtypeError as error:  # ragged lists
+            raise CheckpointError(str(error)) from error
         for name, p in mine.items():
             a = arrays[name]
             if a.shape != p.shape or a.dtype != p.dtype:

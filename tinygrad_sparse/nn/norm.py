@@ -64,8 +64,8 @@ def layer_norm(
     """
     x = as_array("layer_norm", x)
     y = _standardised(x, axis=canonical_axes("layer_norm", axis, len(x.shape)), eps=float(eps))
-    y = y if weight is None else y * weight
-    return y if bias is None else y + bias
+    y = y if weight is None else ops.multiply(y, weight)
+    return y if bias is None else ops.add(y, bias)
 
 
 class LayerNorm(Module):

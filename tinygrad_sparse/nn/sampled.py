@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tinygrad_sparse import ops
-from tinygrad_sparse.backend import Array, as_array, describe, row_ids
+from tinygrad_sparse.backend import Array, as_array, describe, refuse_mixed, row_ids
 from tinygrad_sparse.errors import ShapeError, explain
 from tinygrad_sparse.tensor import unwrap
 
@@ -86,14 +86,15 @@ def _scores(
 ) -> tuple[Array, Array, Any, Any]:  # fmt: skip
     """Ids, and scores less log q, of targets (B,) and of negatives (B, S)."""
     hidden, table = as_array(op, hidden), as_array(op, table)
+    refuse_mixed(op, (hidden, table, bias))
     if len(hidden.shape) != 2 or len(table.shape) != 2 or hidden.shape[1] != table.shape[1]:
         got = f"{describe(hidden)} and {describe(table)}"
         raise ShapeError(explain(op, "hidden (B, d) and table (C, d)", got))
     rows, classes = hidden.shape[0], table.shape[0]
     context = f", table {tuple(table.shape)}"
     hint = "leave the rows without a target out: hidden[kept], targets[kept]"
-    refuse_negative(op, targets, classes, context, hint)
-    refuse_negative(op, negatives, classes, context)
+    refuse_negative(op, targets, classes, context, table, hint)
+    refuse_negative(op, negatives, classes, context, table)
     ids = row_ids(op, unwrap(targets), classes, context, table)
     others = row_ids(op, unwrap(negatives), classes, context, table)
     if ids.shape != (rows,) or others.shape[:-1] not in ((), (rows,)) or not others.ndim:

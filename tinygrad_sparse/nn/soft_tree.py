@@ -18,12 +18,20 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tinygrad_sparse import ops
-from tinygrad_sparse.backend import Array, adapter_of, as_array, describe, row_ids, xp_of
+from tinygrad_sparse.backend import (
+    Array,
+    adapter_of,
+    as_array,
+    describe,
+    refuse_mixed,
+    row_ids,
+    xp_of,
+)
 from tinygrad_sparse.errors import ArgumentError, DtypeError, RowIndexError, ShapeError, explain
 from tinygrad_sparse.primitive import primitive
 from tinygrad_sparse.rules import rowwise
 from tinygrad_sparse.shapes import Shape, broadcasts, whole_number
-from tinygrad_sparse.slices import Gradient, IndexedSlices, coarser, is_sparse, touched
+from tinygrad_sparse.slices import Gradient, IndexedSlices, coarser, is_sparse, some_values, touched
 from tinygrad_sparse.tensor import Tensor, parameter, unwrap
 
 from .module import Module
@@ -250,7 +258,7 @@ def log_likelihood(log_leaves: Any, log_q: Any) -> Any:
     if not shapes[0] or shapes[0][-1:] != shapes[1][-1:] or not stretches:
         wanted = "two (*batch, L) of equal L"
         raise ShapeError(explain("log_likelihood", wanted, f"{shapes[0]} and {shapes[1]}"))
-    return ops.logsumexp(log_leaves + log_q, -1)
+    return ops.logsumexp(ops.add(log_leaves, log_q), -1)
 
 
 def leaf_update(table: Any, g: Gradient) -> IndexedSlices:
@@ -269,6 +277,7 @@ def leaf_update(table: Any, g: Gradient) -> IndexedSlices:
     >>> U.indices, U.values
     (array([1]), array([[0.11111111, 0.88888889]]))
     """
+    refuse_mixed("leaf_update", (table, some_values(g)))
     rows, values = touched(coarser(g, 1) if is_sparse(g) else g)  # Q[y, l] picks parts of rows
     table = as_array("leaf_update", table, REAL)
     if rows is ... or tuple(table.shape) != tuple(g.shape):
@@ -329,7 +338,8 @@ class PathPenalty:
             if tuple(log_weights.shape) != tuple(log_nodes.shape[:1]):
                 wanted = f"log_weights ({log_nodes.shape[0]},)"
                 raise ShapeError(explain("PathPenalty", wanted, describe(log_weights)))
-            log_nodes = log_nodes + ops.cast(log_weights, log_nodes.dtype)[:, None]
+            log_weights = ops.cast(log_weights, log_nodes.dtype)
+            log_nodes = ops.add(log_nodes, log_weights[:, None])
         children = ops.logsumexp(log_nodes, 0, True)[:, 1:]  # both of gate 0, both of gate 1, ...
         sides = ops.transpose(ops.reshape(children, (-1, 2)))  # (2, N)
         if self.window:
@@ -340,7 +350,7 @@ class PathPenalty:
     def _with_past(self, sides: Any) -> Any:
         """log(e^sides + memory · e^past), which is the past of the next batch."""
         if self.past is not None:
-            past = (self.past + xp_of(sides).asarray(self.log_memory)).astype(sides.dtype)
+            past = (self.past + xp_of(self.past).asarray(self.log_memory)).astype(sides.dtype)
             sides = ops.logsumexp(ops.stack([sides, past]), 0)
         self.past = adapter_of(unwrap(sides)).copy(unwrap(sides))
         return sides

@@ -17,6 +17,7 @@ from tinygrad_sparse.backend import (
     as_host_array,
     as_ours,
     describe,
+    refuse_ids_elsewhere,
     refuse_mixed,
     row_ids,
     xp_of,
@@ -49,7 +50,9 @@ def embedding(table: Any, ids: Any, padding_idx: int | None = None) -> Any:
         return take(table, ids)
     table = _table("embedding", table)
     V = table.shape[0]
-    ids = row_ids("embedding", unwrap(ids), V, f", table {tuple(table.shape)}")
+    ids = unwrap(ids)
+    refuse_ids_elsewhere("embedding", ids, table)  # before they are looked at
+    ids = row_ids("embedding", ids, V, f", table {tuple(table.shape)}")
     kept = ids != int(row_ids("padding_idx", padding_idx, V))
     if kept.all():
         return take(table, ids)
@@ -166,10 +169,10 @@ def embedding_bag(
     if weights is not None and mode != "sum":
         raise ArgumentError(explain(op, "weights with mode='sum' only", repr(mode)))
     table = _table(op, table)
-    given, starts = _bags(op, ids, offsets)
+    given, starts = _bags(op, ids, offsets, table)
     flat = row_ids(op, given, table.shape[0], f", table {tuple(table.shape)}").reshape(-1)
     if weights is not None:
-        weights = as_array_beside(op, _weights(op, weights, ids, flat.size), table)
+        weights = _weights(op, weights, ids, flat.size, table)
     if padding_idx is not None:
         kept = flat != int(row_ids("padding_idx", padding_idx, table.shape[0]))
         if not kept.all():
@@ -196,8 +199,10 @@ def _table(op: str, table: Any) -> Any:
     return table
 
 
-def _bags(op: str, ids: Any, offsets: Any) -> tuple[Any, Array]:
+def _bags(op: str, ids: Any, offsets: Any, table: Any) -> tuple[Any, Array]:
     """All ids, bag by bag, and where each bag begins among them and, last, the last one ends."""
+    for x in (unwrap(ids), unwrap(offsets)):
+        refuse_ids_elsewhere(op, x, table)  # before they are looked at
     if offsets is None and isinstance(ids, (list, tuple)) and not _is_flat(ids):
         parts = [as_host_array(op, bag) for bag in ids]
         odd = [p for p in parts if not _are_ids(p)]
@@ -239,8 +244,8 @@ def _is_flat(ids: Sequence[Any]) -> bool:
     return bool(ids) and not hasattr(ids[0], "__len__")
 
 
-def _weights(op: str, weights: Any, ids: Any, n: int) -> Any:
-    """One weight an id, in one row."""
+def _weights(op: str, weights: Any, ids: Any, n: int, table: Any) -> Any:
+    """One weight an id, in one row, where the table is."""
     if isinstance(weights, (list, tuple)) and not _is_flat(weights):
         parts = [as_host_array(op, bag) for bag in weights]
         for part in parts:
@@ -249,8 +254,8 @@ def _weights(op: str, weights: Any, ids: Any, n: int) -> Any:
                 raise DtypeError(explain(op, "a real weight for each id", got))
         if isinstance(ids, (list, tuple)) and [*map(len, parts)] != [len(bag) for bag in ids]:
             raise ShapeError(explain(op, "a weight for each id", "bags of other lengths"))
-        weights = np.concatenate(parts).astype(float) if parts else np.zeros(0)
-    weights = as_array(op, weights)
+        weights = xp_of(table).asarray(np.concatenate([np.zeros(0), *parts]))
+    weights = as_array_beside(op, weights, table)
     if weights.size != n:
         raise ShapeError(explain(op, f"a weight for each of {n} ids", describe(weights)))
     return weights if len(weights.shape) == 1 else reshape(weights, (n,))

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tinygrad_sparse.backend import Array, as_array, describe
+from tinygrad_sparse.backend import Array, as_arrays_beside, describe
 from tinygrad_sparse.backend.precision import wide_dtype
 from tinygrad_sparse.errors import ShapeError, explain
 from tinygrad_sparse.primitive import primitive
@@ -125,7 +125,7 @@ _SHAPES = {
 
 
 def _conv(op: str, x: Any, w: Any, stride: Any, padding: Any, dilation: Any, groups: int) -> Any:
-    x, w = as_array(op, x), as_array(op, w)
+    x, w = as_arrays_beside(op, x, w)
     (groups,) = _numbers(op, "groups", groups, 1, 1)
     grid = _grid(op, x, w, stride, padding, dilation, groups)
     kernel, places = "ij"[: len(grid.kernel)], "ab"[: len(grid.kernel)]

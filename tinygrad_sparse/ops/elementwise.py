@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tinygrad_sparse.backend import ANY, Array, as_array, as_operand
+from tinygrad_sparse.backend import Array, as_array, as_array_beside
 from tinygrad_sparse.errors import DtypeError, explain
 from tinygrad_sparse.primitive import composite, primitive
 from tinygrad_sparse.rules import Kink, elementwise
@@ -202,7 +202,8 @@ def _bound(x: Any, bound: Any, end: float) -> Any:
             return end
         limits = np.iinfo(x.dtype)
         return limits.min if end < 0 else limits.max
-    bound = as_operand("clip", bound, ANY)
+    if type(bound) not in (float, int, bool):
+        bound = as_array_beside("clip", bound, x)
     if x.dtype.kind == "f" and getattr(bound, "dtype", x.dtype) != x.dtype:
         return cast(bound, dtype=x.dtype)
     return bound

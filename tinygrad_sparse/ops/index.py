@@ -20,6 +20,7 @@ from tinygrad_sparse.backend import (
     as_array_beside,
     as_ours,
     describe,
+    refuse_ids_elsewhere,
     refuse_mixed,
     row_ids,
     xp_of,
@@ -109,6 +110,7 @@ def _parts(op: str, x: Any, index: Any) -> tuple[Any, list[Any]]:
         elif part is not None:
             if type(part) is not np.ndarray and type(part) not in _SIMPLE:
                 part = _as_ids(op, part)
+                refuse_ids_elsewhere(op, part, x)
             used += part.ndim if _is_mask(part) else 1
         given.append(part)
     if used > len(shape) or dots > 1:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tinygrad_sparse.backend import Array, adapter_of, as_array, xp_of
+from tinygrad_sparse.backend import Array, adapter_of, as_array, as_host_array, xp_of
 from tinygrad_sparse.errors import ArgumentError, ShapeError, explain
 from tinygrad_sparse.primitive import composite, primitive
 from tinygrad_sparse.rules import ids_of, moved, places_of, reindexed
@@ -184,7 +184,7 @@ def repeat(x: Any, repeats: Any, axis: int | None = None) -> Any:
     axis = canonical_axis("repeat", axis, len(x.shape))
     shape = tuple(x.shape)
     n = shape[axis]
-    times = np.asarray(repeats)
+    times = as_host_array("repeat", repeats)
     if times.dtype.kind not in "iu" or times.shape not in ((), (1,), (n,)) or (times < 0).any():
         wanted = f"one whole number, or {n}, of times 0 or more"
         raise ShapeError(explain("repeat", wanted, repr(repeats)))
@@ -238,6 +238,7 @@ def pad(x: Any, pad_width: Any, mode: str = "constant", constant_values: Any = 0
     if mode not in _MODES:
         raise ArgumentError(explain("pad", f"a mode in {_MODES}", repr(mode)))
     if mode == "constant":
+        constant_values = as_host_array("pad", constant_values).tolist()
         index = tuple(slice(b, b + n) for n, (b, _) in zip(shape, width, strict=True))
         return _pad(x, index=index, width=width, constant_values=constant_values)
     for axis, (n, pair) in enumerate(zip(shape, width, strict=True)):

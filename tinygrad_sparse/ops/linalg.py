@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tinygrad_sparse.backend import Array, as_array, describe
+from tinygrad_sparse.backend import Array, as_array, as_arrays_beside, describe
 from tinygrad_sparse.errors import ShapeError, explain
 from tinygrad_sparse.primitive import composite, primitive
 from tinygrad_sparse.rules import elementwise, roles
@@ -96,7 +96,7 @@ def dot(x: Any, y: Any) -> Any:
     """
     if not _has_axes("dot", x) or not _has_axes("dot", y):
         return multiply(x, y)
-    x, y = as_array("dot", x), as_array("dot", y)
+    x, y = as_arrays_beside("dot", x, y)
     return x @ y if len(y.shape) <= 2 else tensordot(x, y, (-1, -2))
 
 
@@ -109,7 +109,7 @@ def inner(x: Any, y: Any) -> Any:
 
 def vdot(x: Any, y: Any) -> Any:
     """The sum of products over all elements of two arrays of one size."""
-    x, y = as_array("vdot", x), as_array("vdot", y)
+    x, y = as_arrays_beside("vdot", x, y)
     if x.size != y.size:
         got = f"{describe(x)} and {describe(y)}"
         raise ShapeError(explain("vdot", "arrays of one size", got))
@@ -118,7 +118,7 @@ def vdot(x: Any, y: Any) -> Any:
 
 def outer(x: Any, y: Any) -> Any:
     """Every product of an element of x with one of y: sizes n and m -> (n, m)."""
-    x, y = as_array("outer", x), as_array("outer", y)
+    x, y = as_arrays_beside("outer", x, y)
     return reshape(x, (x.size, 1)) * reshape(y, y.size)
 
 
@@ -128,7 +128,7 @@ def kron(x: Any, y: Any) -> Any:
     >>> kron(np.array([1.0, 10.0]), np.array([1.0, 2.0]))
     array([ 1.,  2., 10., 20.])
     """
-    x, y = as_array("kron", x), as_array("kron", y)
+    x, y = as_arrays_beside("kron", x, y)
     n = max(len(x.shape), len(y.shape))
     blocks, inside = ((1,) * (n - len(a.shape)) + tuple(a.shape) for a in (x, y))
     apart = reshape(x, [m for size in blocks for m in (size, 1)])
@@ -145,7 +145,7 @@ def tensordot(x: Any, y: Any, axes: Any = 2) -> Any:
     >>> tensordot(np.ones((2, 3, 4)), np.ones((4, 3, 5)), axes=([1, 2], [1, 0])).shape
     (2, 5)
     """
-    x, y = as_array("tensordot", x), as_array("tensordot", y)
+    x, y = as_arrays_beside("tensordot", x, y)
     pairs = _pairs(axes, x, y)
     mine, yours = ascii_lowercase[: len(x.shape)], list(ascii_uppercase[: len(y.shape)])
     for i, j in pairs:

@@ -11,7 +11,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from tinygrad_sparse.backend import Array, adapter_of, as_array, describe, row_ids, xp_of
+from tinygrad_sparse.backend import (
+    Array,
+    adapter_of,
+    as_array,
+    as_array_beside,
+    describe,
+    row_ids,
+    xp_of,
+)
 from tinygrad_sparse.errors import ShapeError, explain
 from tinygrad_sparse.primitive import primitive
 from tinygrad_sparse.rules import elementwise, roles
@@ -125,7 +133,7 @@ def weighted_rows(w: Any, y: Any, ids: Any) -> Any:
     """
     op = "weighted_rows"
     y, ids = _lookup(op, "y", y, ids)
-    w = as_array(op, w)
+    w = as_array_beside(op, w, y)
     if len(w.shape) != 3 or (w.shape[0], w.shape[2]) != ids.shape:
         got = f"{describe(w)}, ids {ids.shape}"
         raise ShapeError(explain(op, "weights (S, m, n) for ids (S, n)", got))

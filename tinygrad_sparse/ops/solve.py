@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tinygrad_sparse.backend import Array, adapter_of, as_array, describe, xp_of
+from tinygrad_sparse.backend import Array, adapter_of, as_array, as_arrays_beside, describe, xp_of
 from tinygrad_sparse.backend.precision import widened
 from tinygrad_sparse.errors import LinAlgError, ShapeError, explain
 from tinygrad_sparse.primitive import primitive
@@ -106,7 +106,7 @@ def solve(x: Any, b: Any) -> Any:
     >>> solve(np.array([[2.0, 0.0], [0.0, 4.0]]), np.array([2.0, 2.0]))
     array([1. , 0.5])
     """
-    x, b = as_array("solve", x), as_array("solve", b)
+    x, b = as_arrays_beside("solve", x, b)
     vector = len(b.shape) == 1
     *stack, rows = b.shape if vector else b.shape[:-1] or (None,)
     if tuple(x.shape[-2:]) != (rows, rows) or not _fit(x.shape[:-2], stack):

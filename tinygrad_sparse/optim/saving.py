@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from tinygrad_sparse.errors import CheckpointError, TinygradSparseError, explain
+from tinygrad_sparse.backend import as_host_array
+from tinygrad_sparse.errors import CheckpointError, DtypeError, TinygradSparseError, explain
 from tinygrad_sparse.tensor import Tensor, native
 
 from .rule import Rule
@@ -207,8 +208,8 @@ def loaded_state(
 def _array(name: str, p: Tensor, saved: Any) -> np.ndarray:
     """What was saved as an array."""
     try:
-        return np.asarray(saved)
-    except ValueError as error:  # lists of lists that are not all as long as each other
+        return as_host_array(name, saved)
+    except DtypeError as error:  # lists of lists that are not all as long as each other
         raise CheckpointError(explain(name, f"arrays for {p.name}", repr(saved))) from error
 
 

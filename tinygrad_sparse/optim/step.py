@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from tinygrad_sparse.backend import refuse_mixed
 from tinygrad_sparse.errors import SparsityError, TinygradSparseError, explain
 from tinygrad_sparse.slices import coarser, finer, is_sparse, parts_of, touched
 from tinygrad_sparse.tensor import Tensor, before_change, pending_of, unwrap, watch
@@ -65,6 +66,7 @@ def plan_step(
         g = (finer if g.lead < state.lead else coarser)(g, state.lead)
     rows, values = parts_of(g) if in_place else touched(g)
     values = unwrap(values)
+    refuse_mixed(name, (state.array, values))
     if in_place and id(_owner(values)) in arrays:
         values = values.copy()  # a gradient that is some parameter's values, which will change
     if rows is ...:

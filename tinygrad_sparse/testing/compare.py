@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tinygrad_sparse.backend import describe
+from tinygrad_sparse.backend import as_host_array, describe
 from tinygrad_sparse.errors import DtypeError, explain
 from tinygrad_sparse.slices import Gradient, densify, is_sparse
 
@@ -99,7 +99,7 @@ def own(op: str, args: Sequence[Any]) -> tuple[Arrays, tuple[int, ...]]:
     A copy does not overlap itself, whatever the argument did (a stride-0 view, say), so one element
     can be moved at a time.
     """
-    arrays = [np.array(a, order="C") for a in args]
+    arrays = [np.array(as_host_array(op, a), order="C") for a in args]
     wanted = tuple(i for i, a in enumerate(arrays) if a.dtype.kind == "f")
     strange = [describe(a) for a in arrays if a.dtype.kind not in "fiub" or a.dtype.itemsize > 8]
     if strange or not wanted:
