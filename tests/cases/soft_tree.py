@@ -14,9 +14,9 @@ SPARSE = soft_tree.SparseRows(
 )
 
 
-def sparse(dtype):
-    """The non-zeros of X as numbers of a dtype."""
-    return SPARSE._replace(values=SPARSE.values.astype(dtype))
+def of_dtype(x, dtype):
+    """The same matrix in numbers of another dtype."""
+    return x._replace(values=x.values.astype(dtype))
 
 
 def counted(table, labels):
@@ -35,7 +35,7 @@ CASES = [
          name="leaves of log_arrivals", commutes=(0,)),
     Case(lambda w, b, beta: soft_tree.gate_logits(X.astype(w.dtype), w, b, beta),
          [normal(6, 3), normal(3), normal(3)], name="gate_logits: dense"),
-    Case(lambda w, b: soft_tree.gate_logits(sparse(w.dtype), w, b, 2.0),
+    Case(lambda w, b: soft_tree.gate_logits(of_dtype(SPARSE, w.dtype), w, b, 2.0),
          [normal(6, 3), normal(3)], name="gate_logits: sparse"),
     Case(soft_tree.log_likelihood, [normal(5, 4), normal(5, 4)], commutes=(0, 1)),
     Case(lambda a, q, y: soft_tree.log_likelihood(a, counted(q, y)),
