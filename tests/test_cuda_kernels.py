@@ -181,10 +181,14 @@ def test_embedding_bag(machine, problem, d, weighted):
     weights = rng.normal(size=len(ids)).astype("f4") if weighted else None
     given = [None if a is None else machine.array(a) for a in (table, ids, starts, weights)]
     wanted = reference.embedding_bag(table, ids, starts, weights)
+    # 64 numbers are added one after the other, and may cancel: the error is that of their sizes.
+    sizes = reference.embedding_bag(
+        np.abs(table), ids, starts, None if weights is None else np.abs(weights)
+    )
     for order in (0, 1):
         out = machine.empty(wanted.shape, "f4")
         machine.run(plans.embedding_bag(machine.memory, *given, out), order)
-        np.testing.assert_allclose(out, wanted, 1e-5, 1e-4)
+        assert (np.abs(out - wanted) <= 4e-6 * sizes).all()
 
 
 # -- plans -----------------------------------------------------------------------------------------

@@ -48,7 +48,7 @@ def value_and_grad(
     its argument's shape and dtype (IndexedSlices where only rows were looked up). Composes with
     itself and with a surrounding Tape: then the gradients are Tensors that are recorded.
 
-    >>> import tinygrad_sparse as ts
+    >>> import numpy as np, tinygrad_sparse as ts
     >>> value, g = value_and_grad(lambda x: (x * x).sum())(np.array([1.0, 2.0]))
     >>> value.item(), g
     (5.0, array([2., 4.]))
@@ -102,7 +102,7 @@ def _check_scalar(f: Callable[..., Tensor], loss: Any) -> None:
 def grad(f: Callable[..., Tensor], argnums: int | tuple[int, ...] = 0) -> Callable[..., Any]:
     """The gradient of a scalar function by the numbered positional arguments.
 
-    >>> import tinygrad_sparse as ts
+    >>> import numpy as np, tinygrad_sparse as ts
     >>> f = lambda x: x**3
     >>> float(grad(f)(np.array(2.0))), float(grad(grad(f))(np.array(2.0)))
     (12.0, 12.0)
@@ -122,7 +122,7 @@ def hvp(f: Callable[..., Tensor], x: Any, v: Any) -> Any:
     Shapes: x, v and the result alike. Where f only looks rows of x up, ∇f and the product stay
     IndexedSlices, and the cost is that of the rows (Pearlmutter, 1994).
 
-    >>> import tinygrad_sparse as ts
+    >>> import numpy as np, tinygrad_sparse as ts
     >>> hvp(lambda x: (x**3).sum(), np.array([1.0, 2.0]), np.array([1.0, 1.0]))
     array([ 6., 12.])
     """
@@ -137,7 +137,7 @@ def jvp(
 
     Reverse mode twice: the cotangents ⟨g, ∂f⟩ are linear in g, and their transpose is the tangent.
 
-    >>> import tinygrad_sparse as ts
+    >>> import numpy as np, tinygrad_sparse as ts
     >>> value, slope = jvp(ts.ops.tanh, (np.array([0.0, 0.5]),), (np.array([1.0, 0.0]),))
     >>> slope
     array([1., 0.])
