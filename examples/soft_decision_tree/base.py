@@ -152,9 +152,17 @@ class SoftDecisionTree(BaseEstimator):
             verbose=bool(self.verbose),
             again=again,
         )
-        return self._learn(X, y, sample_weight, plan, self.early_stopping)
+        return self._learn(X, y, sample_weight, plan, hold_out=self.early_stopping)
 
-    def _learn(self, X: Any, y: Any, sample_weight: Any, plan: Plan, hold_out: bool) -> Self:
+    def _learn(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any,
+        plan: Plan,
+        classes: np.ndarray | None = None,
+        hold_out: bool = False,
+    ) -> Self:
         again = plan.again
         before = dict(vars(self))
         rng = self._rng if again else self.random_state
@@ -163,7 +171,7 @@ class SoftDecisionTree(BaseEstimator):
             if again:
                 self._check_built()
             with np.errstate(over="ignore", invalid="ignore"):  # found by looking at the results
-                data = self._data(X, y, sample_weight, again)
+                data = self._data(X, y, sample_weight, again, classes)
                 self._train(data, plan, hold_out)
         except BaseException:
             vars(self).clear()
@@ -173,7 +181,9 @@ class SoftDecisionTree(BaseEstimator):
             raise
         return self
 
-    def _data(self, X: Any, y: Any, sample_weight: Any, again: bool) -> Data:
+    def _data(
+        self, X: Any, y: Any, sample_weight: Any, again: bool, classes: np.ndarray | None
+    ) -> Data:
         """The examples of positive weight, checked."""
         X, y = validate_data(
             self,
@@ -187,7 +197,7 @@ class SoftDecisionTree(BaseEstimator):
         self._check_dtype(X.dtype)
         weights = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
         check_some(weights)
-        targets, weights = self._known_targets(y, weights, again)
+        targets, weights = self._known_targets(y, weights, again, classes)
         check_some(weights)  # a class may weigh nothing
         if not weights.sum() <= float(np.finfo(X.dtype).max):
             raise ValueError(f"sample_weight: expected a sum that {X.dtype} holds, got more")
@@ -235,7 +245,9 @@ class SoftDecisionTree(BaseEstimator):
     def _strata(self, targets: np.ndarray) -> np.ndarray | None:
         """What the part held out has in proportion; a regressor nothing."""
 
-    def _partial_fit(self, X: Any, y: Any, sample_weight: Any) -> Self:
+    def _partial_fit(
+        self, X: Any, y: Any, sample_weight: Any, classes: np.ndarray | None = None
+    ) -> Self:
         plan = Plan(
             batch_size=self.batch_size,
             learning_rate=self.learning_rate,
@@ -243,7 +255,7 @@ class SoftDecisionTree(BaseEstimator):
             stream=True,
             again=hasattr(self, "_model"),
         )
-        return self._learn(X, y, sample_weight, plan, hold_out=False)
+        return self._learn(X, y, sample_weight, plan, classes)
 
     def _check_settings(self) -> None:
         """Raise ValueError for a setting out of range, before anything is learned."""

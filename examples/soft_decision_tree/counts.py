@@ -111,8 +111,7 @@ class Counts(ts.nn.Module):
             self._set(self.data())
 
     def _set(self, table: Any) -> None:
-        table = host(table)
-        put(self.table, np.maximum(table, self.floor).astype(table.dtype))
+        put(self.table, at_least(self.floor, table))
         self.totals = self.table.data.sum(axis=0)
         self.scale = 1.0
 
@@ -192,8 +191,7 @@ class EpochCounts(ts.nn.Module):
             self._set(self.data())
 
     def _set(self, table: Any) -> None:
-        table = host(table)
-        table = np.maximum(table, self.floor).astype(table.dtype)
+        table = at_least(self.floor, table)
         put(self.start, table)
         put(self.fresh, np.zeros_like(table))
         self.start_totals, self.totals = (p.data.sum(axis=0) for p in (self.start, self.fresh))
@@ -213,6 +211,12 @@ class EpochCounts(ts.nn.Module):
 
 
 SMOOTHING = {"exponential": Counts, "epoch": EpochCounts}
+
+
+def at_least(floor: Any, table: Any) -> np.ndarray:
+    """The table on the host, in its dtype, with no count below the floor."""
+    table = host(table)
+    return np.maximum(table, floor).astype(table.dtype)
 
 
 def store(parameter: ts.Tensor, g: Any) -> ts.GradStore:

@@ -18,6 +18,7 @@ import numpy as np
 from scipy import sparse
 from sklearn import datasets
 from sklearn.model_selection import train_test_split
+from sklearn.preprocessing import StandardScaler
 
 BUNDLED: dict[str, Callable[..., Any]] = {
     "digits": datasets.load_digits,
@@ -64,7 +65,7 @@ def read(source: str, seed: int = 0, members: int = 5) -> Set:
         if len(X.shape) != 2 or y.shape != X.shape[:1] or len(y) < 2:
             wanted = "X (n, features) and y (n,) of 2 examples or more"
             raise ValueError(f"{path}: expected {wanted}, got {X.shape} and {y.shape}")
-        return split(standard(X), y, seed)
+        return standardised(split(X, y, seed))
     raise ValueError(
         f"{source}: expected one of {', '.join(BUNDLED)}, a folder of IDX files, WordNet's"
         " data.noun, or an .npz file with arrays X and y"
@@ -83,10 +84,11 @@ def split(X: Any, y: np.ndarray, seed: int, **shown: Any) -> Set:
     return Set(parts[0], parts[2], parts[1], parts[3], **shown)
 
 
-def standard(X: np.ndarray) -> np.ndarray:
-    """Each feature with mean 0 and variance 1; a constant one with 0."""
-    deviation = X.std(axis=0)
-    return (X - X.mean(axis=0)) / np.where(deviation > 0, deviation, 1)
+def standardised(examples: Set) -> Set:
+    """Features with mean 0 and variance 1 among the examples to learn from; a constant one is 0."""
+    scaler = StandardScaler().fit(examples.X)
+    scaled = {"X": scaler.transform(examples.X), "X_test": scaler.transform(examples.X_test)}
+    return examples._replace(**scaled)
 
 
 def bundled(name: str, seed: int) -> Set:
@@ -96,7 +98,7 @@ def bundled(name: str, seed: int) -> Set:
     if name == "digits":
         return split(X / 16, y, seed, image_shape=(8, 8))
     names = {"feature_names": list(bunch.feature_names), "class_names": list(bunch.target_names)}
-    return split(standard(X), y, seed, **names)
+    return standardised(split(X, y, seed, **names))
 
 
 def files_of(source: str) -> list[Path]:

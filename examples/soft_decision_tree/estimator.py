@@ -131,22 +131,17 @@ class SoftDecisionTreeClassifier(ClassifierMixin, SoftDecisionTree):
                 raise ValueError(f"classes: expected labels, got {classes}")
             if again and not np.array_equal(classes, self.classes_):
                 raise ValueError(f"classes: expected {self.classes_} as before, got {classes}")
-        self._declared = classes
-        try:
-            return self._partial_fit(X, y, sample_weight)
-        finally:
-            del self._declared
+        return self._partial_fit(X, y, sample_weight, classes)
 
     def _known_targets(
-        self, y: Any, weights: np.ndarray, again: bool
+        self, y: Any, weights: np.ndarray, again: bool, classes: np.ndarray | None
     ) -> tuple[np.ndarray, np.ndarray]:
         y = column_or_1d(y, warn=True)
-        declared = getattr(self, "_declared", None)
         # A part of a stream may well have few examples of each class.
-        if declared is None and not again:
+        if classes is None and not again:
             check_classification_targets(y)
         if not again:
-            self.classes_ = np.unique(y) if declared is None else declared
+            self.classes_ = np.unique(y) if classes is None else classes
         labels = np.searchsorted(self.classes_, y).clip(max=len(self.classes_) - 1)
         if (unknown := self.classes_[labels] != y).any():
             got = np.unique(y[unknown])
@@ -252,7 +247,7 @@ class SoftDecisionTreeRegressor(RegressorMixin, SoftDecisionTree):
         return self._partial_fit(X, y, sample_weight)
 
     def _known_targets(
-        self, y: Any, weights: np.ndarray, again: bool
+        self, y: Any, weights: np.ndarray, again: bool, classes: None
     ) -> tuple[np.ndarray, np.ndarray]:
         y = column_or_1d(y, warn=True).astype(np.float64)
         if not again:

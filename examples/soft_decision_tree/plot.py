@@ -82,10 +82,7 @@ def plot_tree(
         if n in marked:
             _mark(figure.axes[-1])
     if example is not None and image_shape is not None:
-        corner = figure.add_axes(layout.corner)
-        corner.imshow(_features(example).reshape(image_shape), cmap="gray_r")
-        corner.set(xticks=[], yticks=[])
-        corner.set_title("the example", fontsize=8)
+        _example(figure.add_axes(layout.corner), _features(example), image_shape, names)
     back.text(
         0.99, 0.99, "red: more of it sends the example right\nblue: left",
         ha="right", va="top", fontsize=8, color="#444444",
@@ -117,24 +114,10 @@ def plot_path(
     grid = figure.subplots(rows, count, squeeze=False)
     for axes in grid.flat:
         axes.set_axis_off()
-    first = grid[0, 0]
-    first.set_axis_on()
-    if image_shape is not None:
-        first.imshow(x.reshape(image_shape), cmap="gray_r")
-        first.set(xticks=[], yticks=[])
-    else:
-        _bars(first, x, names, ("#666666", "#666666"))
-    first.set_title("the example", fontsize=8)
+    _example(grid[0, 0], x, image_shape, names)
     weights = tree.gate_weights_
     for column, step in enumerate(path.steps, 1):
-        w = weights[step.node]
-        for axes in grid[:, column]:
-            axes.set_axis_on()
-        if image_shape is not None:
-            _image(grid[0, column], w.reshape(image_shape))
-            _image(grid[1, column], (w * x).reshape(image_shape))
-        else:
-            _bars(grid[0, column], w * x, names)
+        _gate(grid[:, column], weights[step.node], x, image_shape, names)
         side = "right" if step.right else "left"
         grid[0, column].set_title(
             f"gate {step.node}\n{side} {step.probability:.3f}",
@@ -223,6 +206,29 @@ def _edge(
             x, y, text, ha="center", va="center", fontsize=7, color="#222222", zorder=3,
             bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.6, "alpha": 0.85},
         )  # fmt: skip
+
+
+def _example(axes: Axes, x: np.ndarray, image_shape: Any, names: Sequence[str]) -> None:
+    axes.set_axis_on()
+    if image_shape is not None:
+        axes.imshow(x.reshape(image_shape), cmap="gray_r")
+        axes.set(xticks=[], yticks=[])
+    else:
+        _bars(axes, x, names, ("#666666", "#666666"))
+    axes.set_title("the example", fontsize=8)
+
+
+def _gate(
+    panels: np.ndarray, w: np.ndarray, x: np.ndarray, image_shape: Any, names: Sequence[str]
+) -> None:
+    """Weights times features; an image's weights above that."""
+    for axes in panels:
+        axes.set_axis_on()
+    if image_shape is not None:
+        _image(panels[0], w.reshape(image_shape))
+        _image(panels[1], (w * x).reshape(image_shape))
+    else:
+        _bars(panels[0], w * x, names)
 
 
 def _image(axes: Axes, weights: np.ndarray) -> None:
