@@ -123,20 +123,25 @@ def test_slots_may_have_their_rows_elsewhere(gpu, formula, cap):
         np.testing.assert_allclose(a.get(), b, rtol=1e-12)
 
 
-def test_a_formula_that_cannot_be_printed_is_computed_by_cupy(gpu, launched):
+@pytest.mark.parametrize(
+    "unprinted",
+    [
+        lambda p, g, *, lr: (p - math.sqrt(lr) * g,),
+        lambda p, g, *, lr: (p - {0.5: 0.1}[lr] * g,),
+        lambda p, g, *, lr: (p - np.floor((g > 0) * 3) * lr,),
+    ],
+    ids=["a function of Python's", "a table of settings", "a function of integers"],
+)
+def test_a_formula_that_cannot_be_printed_is_computed_by_cupy(gpu, launched, unprinted):
     adapter = standin._adapter[0]
-
-    def rooted(p, g, *, lr):
-        return (p - math.sqrt(lr) * g,)
-
     p, g = gpu.cupy.asarray(table()), gpu.cupy.asarray(table()[:4])
     rows = np.array([3, 1, 3, 0])
-    adapter.plan_update(rooted, gpu.cupy.asarray(rows), g, p, [], {"lr": 0.5})()
+    adapter.plan_update(unprinted, gpu.cupy.asarray(rows), g, p, [], {"lr": 0.5})()
     wanted = table()
-    reference.plan_update(rooted, rows, table()[:4], wanted, [], {"lr": 0.5})()
+    reference.plan_update(unprinted, rows, table()[:4], wanted, [], {"lr": 0.5})()
     np.testing.assert_allclose(p.get(), wanted, rtol=1e-12)
     there = gpu.cupy.asarray(rows), g, p, [], {"lr": 0.5}
-    assert adapter.launching.plan_update(rooted, *there) is None
+    assert adapter.launching.plan_update(unprinted, *there) is None
     assert launched == ["sort_small", "update_runs"], "a kernel for the sums alone"
 
 
