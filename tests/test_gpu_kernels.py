@@ -20,6 +20,7 @@ from test_gpu_optim import OPTIMIZERS, batches, counted, d, table, trained
 import tinygrad_sparse as ts
 from tinygrad_sparse import backend, optim
 from tinygrad_sparse.backend import numpy as reference
+from tinygrad_sparse.backend.cuda import plans
 from tinygrad_sparse.optim.clip import RowCap
 from tinygrad_sparse.slices import IndexedSlices
 from tinygrad_sparse.testing.laws import ANY_ORDER
@@ -143,6 +144,30 @@ def test_a_formula_that_cannot_be_printed_is_computed_by_cupy(gpu, launched, unp
     there = gpu.cupy.asarray(rows), g, p, [], {"lr": 0.5}
     assert adapter.launching.plan_update(unprinted, *there) is None
     assert launched == ["sort_small", "update_runs"], "a kernel for the sums alone"
+
+
+def test_an_array_that_is_no_number_for_each_row_is_broadcast_as_on_numpy(gpu):
+    adapter = standin._adapter[0]
+
+    def scaled(p, g, *, scale):
+        return (p - scale * g,)
+
+    g, scale, results = table()[:d], np.linspace(1, 2, d), []
+    for of, there in ((reference, np.asarray), (adapter, gpu.cupy.asarray)):
+        given = there(g), there(table()), [], {"scale": there(scale)}
+        results.append(of.update_rows(scaled, there(np.arange(d)), *given)[0])
+    np.testing.assert_array_equal(results[1].get(), results[0])
+
+
+def test_rows_too_long_for_a_grid_are_moved_by_cupy(gpu, launched):
+    adapter, one = standin._adapter[0], gpu.cupy.asarray(np.array([1]))
+    long = np.ones((2, plans.LONGEST + 1), np.float32)
+    p, g = gpu.cupy.asarray(long), gpu.cupy.asarray(long[:1])
+    taken = adapter.take_rows(p, one)
+    adapter.plan_update(optim.rules.sgd.formula, one, g, p, [], {"lr": 0.5})()
+    rows, sums = adapter.sum_duplicates(one, g, 2)
+    assert taken.get()[0, -1] == 1.0 and p.get()[:, -1].tolist() == [1.0, 0.5]
+    assert rows.get().tolist() == [1] and sums.get()[0, -1] == 1.0 and not launched
 
 
 def test_a_step_that_cannot_be_compiled_writes_nothing(monkeypatch):
