@@ -400,6 +400,8 @@ REFUSED = [
     (lambda p, g, *, lr: (p - g * 1j,), "got an operand 1j"),
     (lambda p, g, *, lr: (p - (lr - 1) ** 0.5 * g,), "got ((lr - 1) ** 0.5), which is (5.8"),
     (lambda p, g, *, lr: (p - lr * np.ones(8) * g,), "got (lr * array(["),
+    # An array of this step's lr would be the next steps' too.
+    (lambda p, g, *, lr: (p - (np.where(lr > 0, lr, 1.0) <= lr) * g,), "got np.less_equal(array("),
     (lambda p, g, *, lr: (p - round(lr, 1) * g,), "got TypeError: type Setting doesn't define"),
     (lambda p, g, *, lr: (p - {0.1: 2.0}[lr] * g,), "got TypeError: unhashable type"),
     (lambda p, g, *, lr: (p - lr * g.shape[0],), "got TypeError: unsupported operand"),

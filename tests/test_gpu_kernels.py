@@ -201,5 +201,10 @@ def test_sums_come_in_an_order_of_their_own(case):
         law(on_gpu(case))
 
 
+def test_what_a_step_reads_is_from_before_it():
+    test_gpu_optim.test_what_a_formula_answers_is_from_before_the_step()
+    test_gpu_optim.test_a_gradient_that_is_a_parameters_values_is_read_before_the_step_changes_them()
+
+
 def test_a_model_trains_as_on_numpy():
     test_gpu_optim.test_a_model_trains_as_on_numpy_once_it_was_moved()

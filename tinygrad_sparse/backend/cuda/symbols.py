@@ -20,6 +20,7 @@ from tinygrad_sparse.errors import TinygradSparseError, explain
 
 ROW, ELEMENT = 0, 1  # what a node has one value for
 BOOL = np.dtype(bool)
+NUMBERS = (bool, int, float, np.generic)
 
 CALLS = (  # ufuncs of one number, by the name that C has for them
     (np.sqrt, "sqrt"), (np.cbrt, "cbrt"), (np.exp, "exp"), (np.exp2, "exp2"), (np.expm1, "expm1"),
@@ -88,9 +89,10 @@ class Graph:
 
     def setting(self, function: Callable[..., Any], args: tuple[Any, ...], text: str) -> Setting:
         """A number that the host computes at each step: `args` may be Settings."""
-        value = function(*(a.value if type(a) is Setting else a for a in args))
-        if not isinstance(value, (bool, int, float, np.generic)):
-            self.fail(f"{text}, which is {value!r}")
+        values = [a.value if type(a) is Setting else a for a in args]
+        value = function(*values)
+        if not all(isinstance(x, NUMBERS) for x in (*values, value)):
+            self.fail(f"{text}, which is {value!r}", "settings are added to numbers alone")
         key = "host", function, tuple(a.at if type(a) is Setting else _constant(a) for a in args)
         if key not in self.known:
             self.known[key] = len(self.host)
