@@ -226,7 +226,8 @@ def signed(p, g, *, lr):
 
 def forgetting(p, g, m, v, *, lr):
     """Slots that get one number all over, or are chosen by a setting."""
-    return p - lr * np.ones_like(m) * g, np.zeros_like(m), np.where(lr > 0, 0.5, v)
+    ones = np.ones_like((g > 0) * 2) * np.ones_like(m)
+    return p - lr * ones * g, np.zeros_like(m), np.where(lr > 0, 0.5, v)
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
@@ -401,13 +402,15 @@ REFUSED = [
     (lambda p, g, *, lr: (p - (lr - 1) ** 0.5 * g,), "got ((lr - 1) ** 0.5), which is (5.8"),
     (lambda p, g, *, lr: (p - lr * np.ones(8) * g,), "got (lr * array(["),
     # An array of this step's lr would be the next steps' too.
-    (lambda p, g, *, lr: (p - (np.where(lr > 0, lr, 1.0) <= lr) * g,), "got np.less_equal(array("),
+    (lambda p, g, *, lr: (p - (np.where(lr > 0, lr, 1) <= lr) * g,), "got the setting (lr > 0) as"),
+    (lambda p, g, *, lr: (p - np.array([g, g]).sum(axis=0),), "got an element as a plain number"),
     (lambda p, g, *, lr: (p - round(lr, 1) * g,), "got TypeError: type Setting doesn't define"),
     (lambda p, g, *, lr: (p - {0.1: 2.0}[lr] * g,), "got TypeError: unhashable type"),
     (lambda p, g, *, lr: (p - lr * g.shape[0],), "got TypeError: unsupported operand"),
     (lambda p, g, *, lr: (p - g.sum(axis=2, keepdims=True),), "got AxisError: axis 2 is out of"),
     (lambda p, g, *, lr: (p - np.floor((g > 0) * 2),), "got np.floor of int64"),
     (lambda p, g, *, lr: (p - ((g > 0) * 2) ** 3,), "got np.power of int64, int64"),
+    (lambda p, g, *, lr: (p - np.where(g > 0, np.float16(2), 1),), "got np.where in float16"),
     (lambda p, g, *, lr: (p - np.reciprocal((g > 0) * 2),), "got np.reciprocal of int64"),
     (lambda p, g, *, lr: (p - g * 10**400,), "got OverflowError"),
 ]

@@ -117,11 +117,16 @@ class Graph:
                 self.arguments.append((x.at, dtype))
             number = self.arguments.index((x.at, dtype))
             return self.add("argument", (number,), dtype, ROW).at
+        return self.literal(x, dtype).at
+
+    def literal(self, x: Any, dtype: np.dtype, level: int = ROW) -> Symbol:
         value = float(x) if dtype.kind == "f" else dtype.type(x).item()
-        return self.add("literal", (value,), dtype, ROW).at
+        return self.add("literal", (value,), dtype, level)
 
     def where(self, condition: Any, x: Any, y: Any) -> Any:
         dtype = np.result_type(*(given(self, a, weak=True) for a in (x, y)))
+        if dtype not in C_TYPES:
+            self.fail(f"np.where in {dtype}")
         args: tuple[int, ...] = self.as_node(x, dtype), self.as_node(y, dtype)
         level = max(self.nodes[a].level for a in args)
         if type(condition) is not Symbol:  # still as many numbers, in the dtype of both
@@ -247,10 +252,10 @@ class Symbol(NDArrayOperatorsMixin):
     def __bool__(self) -> NoReturn:
         self.graph.fail("a branch on an element", "np.where(condition, x, y) chooses for each")
 
-    def _number(self) -> NoReturn:
+    def _number(self, *_: Any) -> NoReturn:
         self.graph.fail("an element as a plain number", "NumPy's functions, not math's, take them")
 
-    __float__ = __int__ = __index__ = __len__ = __iter__ = _number
+    __float__ = __int__ = __index__ = __len__ = __iter__ = __array__ = _number
 
 
 class Setting:
@@ -276,11 +281,11 @@ class Setting:
         self.graph.guards[self.at] = truth
         return truth
 
-    def _number(self) -> NoReturn:
+    def _number(self, *_: Any) -> NoReturn:
         hint = "np.sqrt(x) or x ** 0.5 in place of math.sqrt(x)"
         self.graph.fail(f"the setting {self.text} as a fixed number", hint)
 
-    __float__ = __int__ = __index__ = _number
+    __float__ = __int__ = __index__ = __array__ = _number
     __hash__ = None  # type: ignore[assignment]
 
 
@@ -334,6 +339,6 @@ FUNCTIONS: Mapping[Any, Callable[..., Any]] = {
     np.clip: lambda graph, x, low=None, high=None: x.clip(low, high),
     np.shape: lambda graph, x: x.shape,
     np.ndim: lambda graph, x: x.ndim,
-    np.zeros_like: lambda graph, x: graph.add("literal", (0.0,), x.dtype, x.node.level),
-    np.ones_like: lambda graph, x: graph.add("literal", (1.0,), x.dtype, x.node.level),
+    np.zeros_like: lambda graph, x: graph.literal(0, x.dtype, x.node.level),
+    np.ones_like: lambda graph, x: graph.literal(1, x.dtype, x.node.level),
 }
