@@ -377,8 +377,9 @@ def test_what_no_rule_changes_is_neither_read_nor_written():
         v, b = v + g * g, b + g / np.sqrt(v + g * g)
         return p - lr * b, v, mean, b
 
-    formula, _ = generate(idle, {"lr": 0.1}, "f4", (8,), (False,) * 3)
-    assert formula.reads == formula.writes == (True, True, False, True)
+    text = generate(idle, {"lr": 0.1}, "f4", (8,), (False,) * 3)[0].text
+    for name, changes in (("p", True), ("s0", True), ("s1", False), ("s2", True)):
+        assert (f"load({name}at)" in text) == (f"store({name}at," in text) == changes
 
 
 HINT = "np.sqrt(x) or x ** 0.5 in place of math.sqrt(x)"

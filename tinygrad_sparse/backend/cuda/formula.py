@@ -24,11 +24,8 @@ class Generated(NamedTuple):
 
     name: str
     text: str  # defines ARRAYS, SETTINGS and the function that applies the formula
-    slots: int
     whole_rows: bool  # it sums over rows, or has slots with one number a row
     columns: tuple[tuple[str, np.dtype], ...]  # settings that come as one number for each row
-    reads: tuple[bool, ...]  # whether p and each slot is read, ...
-    writes: tuple[bool, ...]  # ... and written
     graph: Graph
     fixed: Mapping[str, Any]  # settings that are no numbers, or the types of those that are
 
@@ -142,12 +139,8 @@ def _trace(
     used = printer.needed([a for a, w in zip(results, writes, strict=True) if w])
     whole = any(per_row) or any(graph.nodes[i].op == "sum" for i in used)
     text = (_row_text if whole else _element_text)(printer, results, given, g, writes)
-    reads = tuple(old.at in used for old in given)
     fixed = {name: _kind(value) for name, value in hyper.items()}
-    columns = tuple(graph.columns)
-    return Generated(
-        graph.name, text, len(slots), whole, columns, reads, writes, graph, fixed
-    )  # fmt: skip
+    return Generated(graph.name, text, whole, tuple(graph.columns), graph, fixed)
 
 
 def _result(graph: Graph, x: Any, dtype: np.dtype, old: Symbol) -> int:

@@ -277,7 +277,10 @@ def numbers_of(
     table: Array,
     slots: list[Array],
 ) -> np.ndarray:
-    """What a captured update reads from its `numbers`, for the settings of a step."""
+    """What a captured update reads from its `numbers`, for the settings of a step.
+
+    They are of the text that these settings need: of the captured one, while no branch turns.
+    """
     return np.array(_generated(formula, hyper, table, slots, True)[1], np.float64)
 
 
