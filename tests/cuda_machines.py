@@ -80,7 +80,8 @@ class Cpu:
         for x in launch.args:
             if isinstance(x, np.ndarray):
                 assert x.flags.c_contiguous
-                places.append(ctypes.c_void_p(x.ctypes.data))
+                # CuPy's arrays without elements are nowhere.
+                places.append(ctypes.c_void_p(x.ctypes.data if x.size else None))
             else:  # a number of the kernel's own type
                 number = np.asarray(x)
                 places.append((ctypes.c_char * number.nbytes)(*number.tobytes()))

@@ -560,6 +560,24 @@ def test_a_slot_of_another_shape_is_refused_before_anything_is_written(d):
     np.testing.assert_array_equal(W.data, 1.0)
 
 
+@rule(slots=("here", "there"), still=True)
+def remembering(p, g, here, there, *, lr):
+    """It answers what it was given, at other places."""
+    return p - lr * g, there, p
+
+
+@pytest.mark.parametrize("d", [4, 40], ids=["small", "large"])
+def test_what_a_formula_answers_is_from_before_the_step(d):
+    W = ts.parameter(np.ones((300, d), np.float32))
+    opt = Optimizer(remembering, [W], lr=0.5)
+    for _ in range(2):
+        with ts.Tape() as tape:
+            loss = W.sum()
+        opt.step(tape.backward(loss))
+    slots = opt.state_dict()["slots"][0]
+    assert [a.flat[0] for a in (W.data, *slots)] == [0.0, 1.0, 0.5]
+
+
 @pytest.mark.parametrize("d", [4, 40], ids=["small", "large"])
 def test_a_gradient_that_is_a_parameters_values_is_read_before_the_step_changes_them(d):
     rng = np.random.default_rng(0)

@@ -95,6 +95,21 @@ def started(tmp_path, request):
     return start
 
 
+SWITCHES = """
+from tinygrad_sparse import backend
+adapter = backend.adapter_for("cuda")
+print(f"debug {adapter.debug}, kernels {adapter.launching.wanted}")
+"""
+
+
+@pytest.mark.parametrize(("said", "on"), [(None, False), ("0", False), ("1", True)])
+def test_a_switch_says_on_by_1_and_off_by_0(started, said, on):
+    names = "TINYGRAD_SPARSE_DEBUG", "TINYGRAD_SPARSE_KERNELS"
+    switches = dict.fromkeys(names, said) if said else {}
+    done = started("timeit", "-n1", "-r1", "-s", "import cupy", SWITCHES, **switches)
+    assert f"debug {on}, kernels {on or not said}" in done.stdout, done.stderr
+
+
 def test_every_stage_runs(started, tmp_path):
     picked = "test_ids_wrap or test_check_ids or test_a_formula"
     done = started("benchmarks.gpu", "--tiny", "--out", tmp_path, "--tests", picked)

@@ -3,6 +3,7 @@
 The kernels are the CUDA texts themselves, built for the CPU: see cuda_machines.py.
 """
 
+import functools
 import math
 
 import cuda_machines
@@ -218,10 +219,24 @@ def of_settings(p, g, *, lr, n):
     return (p - best * g * (n // 2) - abs(-lr) % 0.3 + n**2 * 1e-3,)
 
 
+def signed(p, g, *, lr):
+    """Zeros that are equal, and are not the same."""
+    return (p + g * np.copysign(1.0, lr * 0.0) - g * np.copysign(1.0, lr * -0.0),)
+
+
+def forgetting(p, g, m, v, *, lr):
+    """Slots that get one number all over, or are chosen by a setting."""
+    ones = np.ones_like((g > 0) * 2) * np.ones_like(m)
+    return p - lr * ones * g, np.zeros_like(m), np.where(lr > 0, 0.5, v)
+
+
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 @pytest.mark.parametrize(
     ("formula", "hyper"),
     [
+        (signed, {"lr": 0.1}),
+        (forgetting, {"lr": 0.1}),
+        (forgetting, {"lr": -0.1}),
         (choices, {"lr": 0.1, "nesterov": True, "cap": 0.5}),
         (choices, {"lr": 0.1, "nesterov": False, "cap": 1}),
         (functions, {"lr": 0.1}),
@@ -289,6 +304,58 @@ def test_one_text_for_each_way_through_a_formula():
     assert text(weight_decay=0.0, step=5, nesterov=True) is not plain
 
 
+def test_what_a_branch_keeps_from_being_computed_is_not():
+    """A known text is looked for by repeating its arithmetic, which may have no meaning here."""
+
+    def rooted(p, g, *, lr):
+        root = 0.0
+        if lr > 0.0:
+            root = lr**0.5
+            if root > 2.0:  # no order has the complex root of a negative number
+                root = 2.0
+        return (p - root * g,)
+
+    made = [generate(rooted, {"lr": lr}, "f4") for lr in (0.25, -0.25, 0.25, 9.0)]
+    assert [[float(x) for x in numbers] for _, numbers in made] == [[0.5], [], [0.5], []]
+    assert made[0][0] is made[2][0]
+
+
+def test_a_text_is_for_the_settings_that_were_given():
+    def defaulted(p, g, *, lr, eps=1.0):
+        return (p - lr * g - eps,)
+
+    given = [{"lr": 0.1}, {"lr": 0.1, "eps": 2.0}, {"lr": 0.2}]
+    numbers = [generate(defaulted, hyper, "f8")[1] for hyper in given]
+    assert numbers == [[0.1], [0.1, 2.0], [0.2]]
+
+
+def test_a_text_is_for_numbers_of_the_types_that_came_out():
+    def scaled(p, g, *, n):
+        return (np.where(g > 0, 2**n, 1) * p,)
+
+    texts = [generate(scaled, {"n": n}, "f4")[0].text for n in (3, -3, 4)]
+    assert ["const long long v" in text for text in texts] == [True, False, True]
+
+
+def test_a_row_may_be_one_number_whatever_its_shape(machine):
+    def summed(p, g, *, lr):
+        return (lr * g.sum(axis=tuple(range(1, g.ndim)), keepdims=True),)
+
+    for row in ((), (1,), (1, 1)):
+        table, values = np.random.default_rng(0).normal(size=(2, 6, *row))
+        wanted, got = both(machine, summed, None, values, table, [], {"lr": 0.1})
+        np.testing.assert_array_equal(got[0], wanted[0])
+
+
+def test_a_formula_may_be_any_function():
+    partial = functools.partial(twice_as_far, 2.0)
+    assert "// partial, printed" in generate(partial, {"lr": 0.1}, "f4")[0].text
+
+
+def twice_as_far(times, p, g, *, lr):
+    return [p - times * lr * g]
+
+
 def test_the_host_computes_what_belongs_to_a_step():
     adam = RULES["adam"].formula
     formula, numbers = generate(adam, settings_of(adam), "f4", (8,), (False, False))
@@ -310,8 +377,9 @@ def test_what_no_rule_changes_is_neither_read_nor_written():
         v, b = v + g * g, b + g / np.sqrt(v + g * g)
         return p - lr * b, v, mean, b
 
-    formula, _ = generate(idle, {"lr": 0.1}, "f4", (8,), (False,) * 3)
-    assert formula.reads == formula.writes == (True, True, False, True)
+    text = generate(idle, {"lr": 0.1}, "f4", (8,), (False,) * 3)[0].text
+    for name, changes in (("p", True), ("s0", True), ("s1", False), ("s2", True)):
+        assert (f"load({name}at)" in text) == (f"store({name}at," in text) == changes
 
 
 HINT = "np.sqrt(x) or x ** 0.5 in place of math.sqrt(x)"
@@ -332,6 +400,20 @@ REFUSED = [
     ),
     (lambda p, g, *, lr: (p - g * np.array([1.0, 2.0]),), "got an operand"),
     (lambda p, g, *, lr: (p - g * 1j,), "got an operand 1j"),
+    (lambda p, g, *, lr: (p - (lr - 1) ** 0.5 * g,), "got ((lr - 1) ** 0.5), which is (5.8"),
+    (lambda p, g, *, lr: (p - lr * np.ones(8) * g,), "got (lr * array(["),
+    # An array of this step's lr would be the next steps' too.
+    (lambda p, g, *, lr: (p - (np.where(lr > 0, lr, 1) <= lr) * g,), "got the setting (lr > 0) as"),
+    (lambda p, g, *, lr: (p - np.array([g, g]).sum(axis=0),), "got an element as a plain number"),
+    (lambda p, g, *, lr: (p - round(lr, 1) * g,), "got TypeError: type Setting doesn't define"),
+    (lambda p, g, *, lr: (p - {0.1: 2.0}[lr] * g,), "got TypeError: unhashable type"),
+    (lambda p, g, *, lr: (p - lr * g.shape[0],), "got TypeError: unsupported operand"),
+    (lambda p, g, *, lr: (p - g.sum(axis=2, keepdims=True),), "got AxisError: axis 2 is out of"),
+    (lambda p, g, *, lr: (p - np.floor((g > 0) * 2),), "got np.floor of int64"),
+    (lambda p, g, *, lr: (p - ((g > 0) * 2) ** 3,), "got np.power of int64, int64"),
+    (lambda p, g, *, lr: (p - np.where(g > 0, np.float16(2), 1),), "got np.where in float16"),
+    (lambda p, g, *, lr: (p - np.reciprocal((g > 0) * 2),), "got np.reciprocal of int64"),
+    (lambda p, g, *, lr: (p - g * 10**400,), "got OverflowError"),
 ]
 
 
@@ -340,6 +422,23 @@ def test_what_has_no_meaning_in_c_is_named(formula, said):
     with pytest.raises(FormulaError, match="expected NumPy's elementwise functions") as error:
         generate(formula, {"lr": 0.1}, "f4", (8,))
     assert said in str(error.value)
+
+
+def test_a_sum_over_all_rows_is_refused_where_a_row_is_a_number():
+    """It would be a sum over nothing: each row is one thread's."""
+    with pytest.raises(FormulaError, match="got a sum over axis=None"):
+        generate(lambda p, g: (p - g.sum(keepdims=True),), {}, "f4", ())
+
+
+@pytest.mark.parametrize("dtype", ["i4", "f2"])
+def test_numbers_of_rows_in_other_dtypes_are_refused(dtype):
+    with pytest.raises(FormulaError, match="got the setting c, an array of"):
+        generate(lambda p, g, *, c: (p - c * g,), {"c": np.ones((3, 1), dtype)}, "f4")
+
+
+def test_a_setting_that_no_float_holds_is_refused():
+    with pytest.raises(FormulaError, match="got a setting that float32 does not hold"):
+        generate(lambda p, g, *, n: (p - n * g,), {"n": 10**400}, "f4")
 
 
 def test_results_of_another_number_are_refused():

@@ -158,6 +158,14 @@ def test_a_frequent_row_is_summed_to_float32s_precision(machine):
     assert runs.count[0] == 1 and sums[0, 0] == pytest.approx(n / 10, rel=1e-6)
 
 
+def test_what_is_added_to_nothing_keeps_its_bits(machine):
+    """0.0 + -0.0 is 0.0, and what a formula makes of the sign of a gradient another number."""
+    values = machine.array(np.array([[-0.0], [0.0], [-0.0], [-0.0]], np.float32))
+    ids = machine.array(np.array([0, 1, 1, 2]))
+    _, sums = machine.run(plans.coalesce(machine.memory, ids, values, 3))
+    assert np.signbit(sums[:3, 0]).tolist() == [True, False, True]
+
+
 def test_members_of_a_run_are_added_in_order(machine):
     """1e8 + 1 - 1e8 is 0 in float32, and 1 in another order."""
     values = machine.array(np.array([[1e8], [1.0], [-1e8], [7.0]], np.float32))
@@ -243,6 +251,53 @@ def test_what_a_kernel_would_misread_is_refused(machine):
         with pytest.raises(ArgumentError) as error:
             list(plan)
         assert said in str(error.value)
+
+
+def test_arrays_of_other_shapes_are_refused(machine):
+    ids, rows = machine.array(np.arange(9)), machine.array(np.ones((9, 8), "f4"))
+    few, narrow = machine.array(np.ones((4, 8), "f4")), machine.array(np.ones((9, 2), "f4"))
+    starts, weights = machine.array(np.array([0, 3, 9])), machine.array(np.ones(4, "f4"))
+    column, flat = machine.array(np.ones((9, 1), "f4")), machine.array(np.ones(9, "f4"))
+    memory, sgd, moved = machine.memory, ts.optim.rules.sgd.formula, ts.optim.rules.rmsprop.formula
+    lr, moves = {"lr": 0.1}, {"lr": 0.1, "alpha": 0.9, "eps": 1e-8}
+    for plan, said in (
+        (plans.take_rows(memory, rows, ids, few), "take_rows: expected an array of shape (4,)"),
+        (plans.take_rows(memory, narrow, ids, rows), "shape (9, 8), got (9, 2)"),
+        (plans.embedding_bag(memory, rows, ids, starts, None, few), "shape (5,), got (3,)"),
+        (plans.embedding_bag(memory, rows, ids, starts, weights, few[:2]), "(9,), got (4,)"),
+        (plans.coalesce(memory, ids, few, 9), "coalesce: expected an array of shape (9, 8)"),
+        (plans.coalesce(memory, ids, rows, 9, narrow), "shape (9, 8), got (9, 2)"),
+        (plans.update(memory, sgd, ids, few, rows, [], lr), "update: expected an array of shape"),
+        (plans.update(memory, sgd, None, few, rows, [], lr), "shape (9, 8), got (4, 8)"),
+        (plans.update(memory, sgd, ids, rows, rows, [], lr, starts), "shape (9,), got (3,)"),
+        (plans.update(memory, moved, ids, rows, rows, [narrow], moves), "(9, 8), got (9, 2)"),
+        (plans.update(memory, moved, ids, rows, rows, [few], moves), "(9, 8), got (4, 8)"),
+        (plans.update(memory, sgd, None, rows, rows, [], {"lr": flat[:8]}), "(9,), got (8,)"),
+        (plans.update(memory, sgd, ids, rows, rows, [], {"lr": column}), "may repeat"),
+    ):  # fmt: skip
+        with pytest.raises(ArgumentError) as error:
+            list(plan)
+        assert said in str(error.value)
+
+
+class Many:
+    """As many ids as a plan is told, without the memory for them."""
+
+    dtype, flags = np.dtype(np.int32), np.zeros(1).flags
+
+    def __init__(self, n):
+        self.shape = (n,)
+
+    def __len__(self):
+        return self.shape[0]
+
+
+def test_more_than_a_grid_can_count_is_refused(machine):
+    with pytest.raises(ArgumentError, match="sort: expected at most 2147475456 ids"):
+        list(plans.sort(machine.memory, Many(2**31 - 100), 9))
+    table, ids = machine.array(np.ones((1, plans.LONGEST + 1), "f4")), machine.array(np.array([0]))
+    with pytest.raises(ArgumentError, match="rows of at most 2097120 numbers, got 2097121"):
+        list(plans.take_rows(machine.memory, table, ids, np.empty_like(table)))
 
 
 def test_tiles_grow_with_the_number_of_ids():

@@ -20,6 +20,7 @@ from test_gpu_optim import OPTIMIZERS, batches, counted, d, table, trained
 import tinygrad_sparse as ts
 from tinygrad_sparse import backend, optim
 from tinygrad_sparse.backend import numpy as reference
+from tinygrad_sparse.backend.cuda import plans
 from tinygrad_sparse.optim.clip import RowCap
 from tinygrad_sparse.slices import IndexedSlices
 from tinygrad_sparse.testing.laws import ANY_ORDER
@@ -123,21 +124,50 @@ def test_slots_may_have_their_rows_elsewhere(gpu, formula, cap):
         np.testing.assert_allclose(a.get(), b, rtol=1e-12)
 
 
-def test_a_formula_that_cannot_be_printed_is_computed_by_cupy(gpu, launched):
+@pytest.mark.parametrize(
+    "unprinted",
+    [
+        lambda p, g, *, lr: (p - math.sqrt(lr) * g,),
+        lambda p, g, *, lr: (p - {0.5: 0.1}[lr] * g,),
+        lambda p, g, *, lr: (p - np.floor((g > 0) * 3) * lr,),
+    ],
+    ids=["a function of Python's", "a table of settings", "a function of integers"],
+)
+def test_a_formula_that_cannot_be_printed_is_computed_by_cupy(gpu, launched, unprinted):
     adapter = standin._adapter[0]
-
-    def rooted(p, g, *, lr):
-        return (p - math.sqrt(lr) * g,)
-
     p, g = gpu.cupy.asarray(table()), gpu.cupy.asarray(table()[:4])
     rows = np.array([3, 1, 3, 0])
-    adapter.plan_update(rooted, gpu.cupy.asarray(rows), g, p, [], {"lr": 0.5})()
+    adapter.plan_update(unprinted, gpu.cupy.asarray(rows), g, p, [], {"lr": 0.5})()
     wanted = table()
-    reference.plan_update(rooted, rows, table()[:4], wanted, [], {"lr": 0.5})()
+    reference.plan_update(unprinted, rows, table()[:4], wanted, [], {"lr": 0.5})()
     np.testing.assert_allclose(p.get(), wanted, rtol=1e-12)
     there = gpu.cupy.asarray(rows), g, p, [], {"lr": 0.5}
-    assert adapter.launching.plan_update(rooted, *there) is None
+    assert adapter.launching.plan_update(unprinted, *there) is None
     assert launched == ["sort_small", "update_runs"], "a kernel for the sums alone"
+
+
+def test_an_array_that_is_no_number_for_each_row_is_broadcast_as_on_numpy(gpu):
+    adapter = standin._adapter[0]
+
+    def scaled(p, g, *, scale):
+        return (p - scale * g,)
+
+    g, scale, results = table()[:d], np.linspace(1, 2, d), []
+    for of, there in ((reference, np.asarray), (adapter, gpu.cupy.asarray)):
+        given = there(g), there(table()), [], {"scale": there(scale)}
+        results.append(of.update_rows(scaled, there(np.arange(d)), *given)[0])
+    np.testing.assert_array_equal(results[1].get(), results[0])
+
+
+def test_rows_too_long_for_a_grid_are_moved_by_cupy(gpu, launched):
+    adapter, one = standin._adapter[0], gpu.cupy.asarray(np.array([1]))
+    long = np.ones((2, plans.LONGEST + 1), np.float32)
+    p, g = gpu.cupy.asarray(long), gpu.cupy.asarray(long[:1])
+    taken = adapter.take_rows(p, one)
+    adapter.plan_update(optim.rules.sgd.formula, one, g, p, [], {"lr": 0.5})()
+    rows, sums = adapter.sum_duplicates(one, g, 2)
+    assert taken.get()[0, -1] == 1.0 and p.get()[:, -1].tolist() == [1.0, 0.5]
+    assert rows.get().tolist() == [1] and sums.get()[0, -1] == 1.0 and not launched
 
 
 def test_a_step_that_cannot_be_compiled_writes_nothing(monkeypatch):
@@ -169,6 +199,11 @@ def test_values_and_gradients_are_those_of_numpy(case):
 def test_sums_come_in_an_order_of_their_own(case):
     for law in ANY_ORDER:
         law(on_gpu(case))
+
+
+def test_what_a_step_reads_is_from_before_it():
+    test_gpu_optim.test_what_a_formula_answers_is_from_before_the_step()
+    test_gpu_optim.test_a_gradient_that_is_a_parameters_values_is_read_before_the_step_changes_them()
 
 
 def test_a_model_trains_as_on_numpy():

@@ -54,6 +54,33 @@ def trained(make, device, dtype="float64", **settings):
     return W, opt
 
 
+def test_what_a_formula_answers_is_from_before_the_step():
+    @optim.rule(slots=("here", "there"), still=True)
+    def remembering(p, g, here, there, *, lr):
+        return p - lr * g, there, p
+
+    W = ts.parameter(np.ones((3, 4)), device="cuda")
+    opt = optim.Optimizer(remembering, [W], lr=0.5)
+    for _ in range(2):
+        with ts.Tape() as tape:
+            loss = W.sum()
+        opt.step(tape.backward(loss))
+    slots = opt.state_dict()["slots"][0]
+    assert [a.flat[0] for a in (W.numpy(), *slots)] == [0.0, 1.0, 0.5]
+
+
+def test_a_gradient_that_is_a_parameters_values_is_read_before_the_step_changes_them():
+    a, b = np.random.default_rng(0).normal(size=(2, 30, d))
+    A, B = ts.parameter(a, device="cuda"), ts.parameter(b, device="cuda")
+    order = np.random.default_rng(1).permutation(30)
+    grads = ts.GradStore()
+    grads[A] = ts.IndexedSlices(order, A.data, a.shape)
+    grads[B] = A.data
+    optim.SGD([A, B], lr=0.5).step(grads)
+    np.testing.assert_allclose(A.numpy()[order], a[order] - 0.5 * a)
+    np.testing.assert_allclose(B.numpy(), b - 0.5 * a)
+
+
 @pytest.mark.parametrize("sparse", ["lazy", "exact"])
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_an_optimizer_moves_rows_as_on_numpy(name, sparse):

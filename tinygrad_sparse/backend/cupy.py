@@ -31,7 +31,7 @@ ndarray = xp.ndarray
 is_available = xp.is_available
 device = "cuda"
 records, waits = False, True
-debug = bool(os.environ.get("TINYGRAD_SPARSE_DEBUG"))  # ids are checked at once, which waits
+debug = os.environ.get("TINYGRAD_SPARSE_DEBUG", "0") != "0"  # ids are checked at once: a wait
 UNREAD = 256  # lookups by ids on the device that are checked together, at the latest
 # What atomic additions exist for, but for float16, whose sums are kept in float32.
 _ADDABLE = frozenset(map(np.dtype, ("i4", "u4", "i8", "u8", "f4", "f8")))

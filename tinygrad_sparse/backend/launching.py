@@ -23,7 +23,6 @@ xp: Any = cupy
 wanted = os.environ.get("TINYGRAD_SPARSE_KERNELS", "1") != "0"
 memory = cuda.Memory(lambda shape, dtype: xp.empty(shape, dtype), lambda x: x.data.ptr)
 FLOATS = frozenset(map(np.dtype, ("f4", "f8")))
-MOST = 2**31  # ids that fewer are of
 PLAIN = frozenset({float, int, bool})
 
 
@@ -39,12 +38,13 @@ def launch(one: cuda.Launch) -> None:
 
 
 def _fits(*arrays: Array) -> bool:
-    """Whether all are floats of one kind, in one piece."""
+    """Whether all are floats of one kind, in one piece, and no row is too long for a grid."""
     dtype = arrays[0].dtype
     return (
         wanted
         and dtype in FLOATS
         and all(a.dtype == dtype and a.flags.c_contiguous for a in arrays)
+        and all(math.prod(a.shape[1:]) <= cuda.LONGEST for a in arrays)
     )
 
 
@@ -96,7 +96,7 @@ def coalesce(rows: Array, values: Array, size: int) -> tuple[Array, Array, Array
 
     What comes after so many is not written.
     """
-    if not _fits(_whole(values)) or not values.size or len(rows) >= MOST:
+    if not _fits(_whole(values)) or not values.size or len(rows) > cuda.MOST:
         return None
     values = _whole(values)
     runs, sums = cuda.run(cuda.coalesce(memory, _whole(rows), _flat(values), size), launch)
@@ -134,7 +134,7 @@ def plan_update(
     """
     ids = None if rows is ... else _whole(rows)
     values = _whole(values)
-    if not _fits(table, values, *slots) or not values.size or len(values) >= MOST:
+    if not _fits(table, values, *slots) or not values.size or len(values) > cuda.MOST:
         return None
     if values.shape != ((len(table) if ids is None else len(ids)), *table.shape[1:]):
         return None
@@ -154,7 +154,7 @@ def _planned(
     hyper: dict[str, Any], places: Array | None = None, runs: cuda.Runs | None = None,
 ) -> Callable[[], None] | None:  # fmt: skip
     """The launches of an update, compiled; None for a formula that cannot be printed."""
-    if not all(type(x) in PLAIN or _is_column(x, len(values)) for x in hyper.values()):
+    if not all(type(x) in PLAIN or _is_column(x, values) for x in hyper.values()):
         return None
     settings = {k: x if type(x) in PLAIN else _whole(x) for k, x in hyper.items()}
     where = None if places is None else _whole(places)
@@ -175,6 +175,6 @@ def _planned(
     return write
 
 
-def _is_column(x: Any, rows: int) -> bool:
+def _is_column(x: Any, values: Array) -> bool:
     """Whether a setting is an array with one number for each row."""
-    return type(x) is xp.ndarray and x.shape[:1] == (rows,) == (x.size,)
+    return type(x) is xp.ndarray and x.shape == (len(values), *(1,) * (values.ndim - 1))

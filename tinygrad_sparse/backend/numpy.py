@@ -279,7 +279,8 @@ def checked(
     if got != wanted:
         text = f"{len(wanted)} arrays of shapes {wanted}"
         raise ShapeError(explain(f"formula {formula.__name__}", text, f"{got}"))
-    return list(new)
+    # A formula may answer what it was given: a view would change when the table is written.
+    return [a if a.base is None else a.copy() for a in new]
 
 
 def plan_update(

@@ -7,6 +7,8 @@ every kernel, what it is given, how it is launched, and how an adapter carries a
 
 from .floors import bytes_moved as bytes_moved
 from .formula import generate as generate
+from .plans import LONGEST as LONGEST
+from .plans import MOST as MOST
 from .plans import Launch as Launch
 from .plans import Memory as Memory
 from .plans import Runs as Runs

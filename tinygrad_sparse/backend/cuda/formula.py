@@ -7,6 +7,7 @@ Python's arithmetic on the host. A formula that branches on a setting has one te
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -15,7 +16,7 @@ import numpy as np
 
 from tinygrad_sparse.errors import ShapeError, explain
 
-from .symbols import C_TYPES, ELEMENT, ROW, Graph, Node, Setting, Symbol
+from .symbols import C_TYPES, ELEMENT, ROW, FormulaError, Graph, Node, Setting, Symbol
 
 
 class Generated(NamedTuple):
@@ -23,33 +24,31 @@ class Generated(NamedTuple):
 
     name: str
     text: str  # defines ARRAYS, SETTINGS and the function that applies the formula
-    slots: int
     whole_rows: bool  # it sums over rows, or has slots with one number a row
     columns: tuple[tuple[str, np.dtype], ...]  # settings that come as one number for each row
-    reads: tuple[bool, ...]  # whether p and each slot is read, ...
-    writes: tuple[bool, ...]  # ... and written
     graph: Graph
     fixed: Mapping[str, Any]  # settings that are no numbers, or the types of those that are
 
     def numbers(self, hyper: Mapping[str, Any]) -> list[Any] | None:
         """The kernel's numbers for these settings; None if the formula would take another way."""
-        for name, kind in self.fixed.items():
-            if _kind(hyper[name]) != kind:
-                return None
+        if any(_kind(hyper[name]) != kind for name, kind in self.fixed.items()):
+            return None
+        graph = self.graph
         values: list[Any] = []
         try:
-            for function, args in self.graph.host:
+            for at, (function, args) in enumerate(graph.host):
                 if function is _setting:
-                    values.append(hyper[args[0]])
+                    value = hyper[args[0]]
                 else:
-                    values.append(
-                        function(*(values[a.at] if type(a) is Setting else a for a in args))
-                    )
+                    value = function(*(values[a.at] if type(a) is Setting else a for a in args))
+                # At once: what comes after a branch may have no meaning on the other one.
+                truth = graph.guards.get(at)
+                if type(value) is not graph.kinds[at] or truth not in (None, bool(value)):
+                    return None
+                values.append(value)
+            return [dtype.type(values[at]) for at, dtype in graph.arguments]
         except ArithmeticError:
             return None
-        if any(bool(values[at]) != truth for at, truth in self.graph.guards):
-            return None
-        return [dtype.type(values[at]) for at, dtype in self.graph.arguments]
 
 
 def _setting(name: str) -> Any:
@@ -82,16 +81,17 @@ def generate(
     device, so that a captured graph sees new ones. Raises FormulaError, naming the function, for
     what C has no meaning for.
     """
-    key = np.dtype(dtype), row_shape, tuple(per_row), stored
+    key = np.dtype(dtype), row_shape, tuple(per_row), stored, frozenset(hyper)
     ways = _known.setdefault(formula, {}).setdefault(key, [])
     for way in ways:
         numbers = way.numbers(hyper)
         if numbers is not None:
             return way, numbers
     way = _trace(formula, hyper, np.dtype(dtype), row_shape, tuple(per_row), stored)
-    ways.append(way)
     numbers = way.numbers(hyper)
-    assert numbers is not None
+    if numbers is None:
+        way.graph.fail(f"a setting that {np.dtype(dtype)} does not hold")
+    ways.append(way)
     return way, numbers
 
 
@@ -103,7 +103,7 @@ def _trace(
     per_row: tuple[bool, ...],
     stored: bool,
 ) -> Generated:
-    graph = Graph(formula.__name__, row_shape)
+    graph = Graph(getattr(formula, "__name__", type(formula).__name__), row_shape)
     p, g = (graph.add("input", (name,), dtype, ELEMENT) for name in ("p", "g"))
     slots = [
         graph.add("input", (f"s{k}",), dtype, ROW if alone else ELEMENT)
@@ -113,18 +113,25 @@ def _trace(
     for name, value in hyper.items():
         kind = _kind(value)
         if isinstance(kind, tuple):
+            if kind[1] not in C_TYPES:
+                graph.fail(f"the setting {name}, an array of {kind[1]}")
             graph.columns.append((name, kind[1]))
             settings[name] = graph.add("column", (len(graph.columns) - 1,), kind[1], ROW)
         elif isinstance(kind, type):
-            graph.host.append((_setting, (name,)))
-            graph.host_text.append(name)
+            graph.compute(_setting, (name,), name, kind)
             settings[name] = Setting(graph, len(graph.host) - 1, value)
         else:
             settings[name] = value
     given = [p, *slots]
-    new = formula(p, g, *slots, **settings)
-    if not isinstance(new, tuple) or len(new) != len(given):
-        got = f"{len(new)} results" if isinstance(new, tuple) else type(new).__name__
+    try:
+        new = formula(p, g, *slots, **settings)
+    except FormulaError:
+        raise
+    except Exception as error:  # of what symbols cannot do, or of the formula's own: arrays tell
+        graph.fail(f"{type(error).__name__}: {error}")
+    several = isinstance(new, (tuple, list))
+    if not several or len(new) != len(given):
+        got = f"{len(new)} results" if several else type(new).__name__
         raise ShapeError(explain(f"formula {graph.name}", f"a tuple of {len(given)} results", got))
     results = [_result(graph, x, dtype, old) for x, old in zip(new, given, strict=True)]
     writes = tuple(a != old.at for a, old in zip(results, given, strict=True))
@@ -132,18 +139,14 @@ def _trace(
     used = printer.needed([a for a, w in zip(results, writes, strict=True) if w])
     whole = any(per_row) or any(graph.nodes[i].op == "sum" for i in used)
     text = (_row_text if whole else _element_text)(printer, results, given, g, writes)
-    reads = tuple(old.at in used for old in given)
     fixed = {name: _kind(value) for name, value in hyper.items()}
-    columns = tuple(graph.columns)
-    return Generated(
-        graph.name, text, len(slots), whole, columns, reads, writes, graph, fixed
-    )  # fmt: skip
+    return Generated(graph.name, text, whole, tuple(graph.columns), graph, fixed)
 
 
 def _result(graph: Graph, x: Any, dtype: np.dtype, old: Symbol) -> int:
     """The node of a new value, which has as many numbers as the old one."""
     level = x.node.level if type(x) is Symbol else ROW
-    if level != old.node.level and graph.row_shape != (1,):
+    if level != old.node.level and math.prod(graph.row_shape) != 1:
         kinds = "one number a row", "one number an element"
         name = f"formula {graph.name}"
         raise ShapeError(explain(name, kinds[old.node.level], kinds[level]))
@@ -209,8 +212,7 @@ def _literal(node: Node) -> str:
     if kind == "bool":
         return "true" if value else "false"
     if kind == "long long":
-        return f"{int(value)}LL"
-    value = float(value)
+        return f"{value}LL"
     if value != value:
         return f"({kind})NOT_A_NUMBER"
     if value in (np.inf, -np.inf):

@@ -31,6 +31,8 @@ AHEAD = 4  # rows that a thread has under way: source/rows.cu
 SMALL = 4096  # ids that one block sorts
 SORTED, NUMBERED = 4096, 2048  # ids of a block where many sort, and number runs
 DIGITS, BITS = 256, 8
+MOST = 2**31 - 2 * SORTED  # ids: blocks of them are counted in int32, to the end of the last one
+LONGEST = 65535 * WARP  # numbers of a row: CUDA has a grid's second axis so long
 
 
 class Launch(NamedTuple):
@@ -74,6 +76,7 @@ def take_rows(
     n, d = out.shape
     _check("take_rows", _float(table), table, out)
     _check("take_rows", _id_dtype(ids), ids)
+    _check_shapes("take_rows", (table, (len(table), d)), (ids, (n,)))
     if not out.size:
         return
     vec = _vec(memory, d, table, out)
@@ -104,6 +107,8 @@ def embedding_bag(
     _check("embedding_bag", _float(table), table, out, *([] if weights is None else [weights]))
     _check("embedding_bag", _id_dtype(ids), ids)
     _check("embedding_bag", INT64, starts)
+    shapes = (table, (len(table), d)), (starts, (bags + 1,)), (weights, (len(ids),))
+    _check_shapes("embedding_bag", *shapes)
     if not out.size:
         return
     vec = _vec(memory, d, table, out)
@@ -172,8 +177,8 @@ def _small(memory: Memory, ids: Array, V: int, number: bool) -> Plan[Runs]:
 def _large(memory: Memory, ids: Array, V: int) -> Plan[tuple[Array, Array]]:
     """Three launches for each eight bits of V."""
     n, dtype = len(ids), _keys(ids, V)
-    if n >= 2**31:
-        raise ArgumentError(explain("sort", "fewer than 2**31 ids", f"{n}"))
+    if n > MOST:
+        raise ArgumentError(explain("sort", f"at most {MOST} ids", f"{n}"))
     keys: Array = ids
     if ids.dtype != dtype:
         keys = yield from check_ids(memory, ids, V, memory.empty((1,), np.int32))
@@ -201,6 +206,8 @@ def coalesce(
     """`group`, and the sum of each run's values: (n, d), of which `count` are written."""
     _check("coalesce", _float(values), values)
     sums = memory.empty(values.shape, values.dtype) if sums is None else sums
+    _check("coalesce", values.dtype, sums)
+    _check_shapes("coalesce", (values, (len(ids), values.shape[-1])), (sums, values.shape))
     runs = yield from group(memory, ids, V)
     formula, _ = generate(_store, {}, values.dtype)
     yield from _update_sorted(memory, formula, runs.run, runs.order, values, (sums,), NULL, [])
@@ -242,12 +249,11 @@ def update(
     if places is not None:
         _check("update", INT64, places)
     made, given = _generated(formula, hyper, table, slots, numbers is not None)
+    columns = [hyper[name] for name, _ in made.columns]
+    _check_update(ids, values, table, slots, places, columns, repeats)
     if not values.size:
         return
-    settings = [
-        *(given if numbers is None else [numbers]),
-        *(hyper[name] for name, _ in made.columns),
-    ]
+    settings = [*(given if numbers is None else [numbers]), *columns]
     d, V = math.prod(table.shape[1:]), len(table)
     arrays = tuple(_flat(a) for a in (table, *slots))
     values = values.reshape(-1, d)
@@ -271,7 +277,10 @@ def numbers_of(
     table: Array,
     slots: list[Array],
 ) -> np.ndarray:
-    """What a captured update reads from its `numbers`, for the settings of a step."""
+    """What a captured update reads from its `numbers`, for the settings of a step.
+
+    They are of the text that these settings need: of the captured one, while no branch turns.
+    """
     return np.array(_generated(formula, hyper, table, slots, True)[1], np.float64)
 
 
@@ -282,6 +291,24 @@ def _generated(
     row = tuple(table.shape[1:])
     per_row = [math.prod(slot.shape[1:]) == 1 != math.prod(row) for slot in slots]
     return generate(formula, hyper, _float(table), row, per_row, stored)
+
+
+def _check_update(
+    ids: Array | None, values: Array, table: Array, slots: list[Array], places: Array | None,
+    columns: list[Array], repeats: bool,
+) -> None:  # fmt: skip
+    """What belongs to a row is there for each."""
+    row, n = tuple(table.shape[1:]), len(table if ids is None else ids)
+    shapes = [(values, (n, *row)), (places, (n,))]
+    for slot in slots:
+        alone = math.prod(slot.shape[1:]) == 1
+        rows = len(table if places is None else slot)
+        shapes.append((slot, (rows, *(slot.shape[1:] if alone else row))))
+    _check_shapes("update", *shapes, *((x, (n, *(1,) * (x.ndim - 1))) for x in columns))
+    if columns and ids is not None and repeats:
+        raise ArgumentError(
+            explain("update", "plain numbers where ids may repeat", "a setting with one a row")
+        )
 
 
 def _update_unique(
@@ -352,6 +379,8 @@ def _over_rows(
     """Grid and block: lanes along a row, at most a warp of them, and rows."""
     columns = _parts(d, vec)
     lanes = min(WARP, 1 << (columns - 1).bit_length())
+    if d > LONGEST:
+        raise ArgumentError(explain("a kernel", f"rows of at most {LONGEST} numbers", f"{d}"))
     grid = _parts(rows, THREADS // lanes * ahead), _parts(columns, lanes), 1
     return grid, (lanes, THREADS // lanes, 1)
 
@@ -384,6 +413,13 @@ def _check(op: str, dtype: np.dtype, *arrays: Array) -> None:
         if x.dtype != dtype or not x.flags.c_contiguous:
             got = f"{x.dtype} {x.shape}" + ("" if x.flags.c_contiguous else ", not in one piece")
             raise ArgumentError(explain(op, f"arrays of {dtype} in one piece", got))
+
+
+def _check_shapes(op: str, *shapes: tuple[Array | None, tuple[int, ...]]) -> None:
+    """Nor how many there are; what is None was left out."""
+    for x, shape in shapes:
+        if x is not None and tuple(x.shape) != shape:
+            raise ArgumentError(explain(op, f"an array of shape {shape}", f"{tuple(x.shape)}"))
 
 
 def _room_for_runs(memory: Memory, n: int) -> tuple[Array, Array, Array, Array]:

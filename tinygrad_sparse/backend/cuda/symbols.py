@@ -13,12 +13,14 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
+from numpy.lib.array_utils import normalize_axis_tuple
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from tinygrad_sparse.errors import TinygradSparseError, explain
 
 ROW, ELEMENT = 0, 1  # what a node has one value for
 BOOL = np.dtype(bool)
+NUMBERS = (bool, int, float, np.generic)
 
 CALLS = (  # ufuncs of one number, by the name that C has for them
     (np.sqrt, "sqrt"), (np.cbrt, "cbrt"), (np.exp, "exp"), (np.exp2, "exp2"), (np.expm1, "expm1"),
@@ -68,7 +70,8 @@ class Graph:
         self.known: dict[Any, int] = {}
         self.host: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []  # the settings' arithmetic
         self.host_text: list[str] = []
-        self.guards: list[tuple[int, bool]] = []  # places in `host` and their truth
+        self.kinds: list[type] = []  # of what comes out of it: dtypes follow from them
+        self.guards: dict[int, bool] = {}  # places in `host` and their truth
         self.arguments: list[tuple[int, np.dtype]] = []  # places in `host` that the kernel is given
         self.columns: list[tuple[str, np.dtype]] = []  # settings with one number a row
 
@@ -77,21 +80,31 @@ class Graph:
         raise FormulaError(explain(f"formula {self.name}", wanted, got, hint))
 
     def add(self, op: str, args: tuple[Any, ...], dtype: Any, level: int) -> Symbol:
-        key = op, tuple((type(a), repr(a)) if op == "literal" else a for a in args), np.dtype(dtype)
+        node = Node(op, args, np.dtype(dtype), level)
+        key = node._replace(args=tuple(map(_constant, args))) if op == "literal" else node
         if key not in self.known:
             self.known[key] = len(self.nodes)
-            self.nodes.append(Node(op, args, np.dtype(dtype), level))
+            self.nodes.append(node)
         return Symbol(self, self.known[key])
 
     def setting(self, function: Callable[..., Any], args: tuple[Any, ...], text: str) -> Setting:
         """A number that the host computes at each step: `args` may be Settings."""
         values = [a.value if type(a) is Setting else a for a in args]
-        key = "host", function, tuple(a.at if type(a) is Setting else (type(a), a) for a in args)
+        value = function(*values)
+        if not all(isinstance(x, NUMBERS) for x in (*values, value)):
+            self.fail(f"{text}, which is {value!r}", "settings are added to numbers alone")
+        key = "host", function, tuple(a.at if type(a) is Setting else _constant(a) for a in args)
         if key not in self.known:
             self.known[key] = len(self.host)
-            self.host.append((function, args))
-            self.host_text.append(text)
-        return Setting(self, self.known[key], function(*values))
+            self.compute(function, args, text, type(value))
+        return Setting(self, self.known[key], value)
+
+    def compute(
+        self, function: Callable[..., Any], args: tuple[Any, ...], text: str, kind: type
+    ) -> None:
+        self.host.append((function, args))
+        self.host_text.append(text)
+        self.kinds.append(kind)
 
     def as_node(self, x: Any, dtype: np.dtype) -> int:
         """The node that holds an operand in the dtype that it is computed in."""
@@ -104,27 +117,39 @@ class Graph:
                 self.arguments.append((x.at, dtype))
             number = self.arguments.index((x.at, dtype))
             return self.add("argument", (number,), dtype, ROW).at
-        return self.add("literal", (x.item() if isinstance(x, np.generic) else x,), dtype, ROW).at
+        return self.literal(x, dtype).at
+
+    def literal(self, x: Any, dtype: np.dtype, level: int = ROW) -> Symbol:
+        value = float(x) if dtype.kind == "f" else dtype.type(x).item()
+        return self.add("literal", (value,), dtype, level)
 
     def where(self, condition: Any, x: Any, y: Any) -> Any:
-        if type(condition) is not Symbol:
-            return x if condition else y
         dtype = np.result_type(*(given(self, a, weak=True) for a in (x, y)))
-        args = condition.at, self.as_node(x, dtype), self.as_node(y, dtype)
+        if dtype not in C_TYPES:
+            self.fail(f"np.where in {dtype}")
+        args: tuple[int, ...] = self.as_node(x, dtype), self.as_node(y, dtype)
+        level = max(self.nodes[a].level for a in args)
+        if type(condition) is not Symbol:  # still as many numbers, in the dtype of both
+            return self.add("{}", (args[0 if condition else 1],), dtype, level)
         if condition.dtype != BOOL:
             self.fail("np.where on numbers", "compare them: np.where(x != 0, ...)")
-        return self.add("{} ? {} : {}", args, dtype, max(self.nodes[a].level for a in args))
+        args = condition.at, *args
+        return self.add("{} ? {} : {}", args, dtype, max(condition.node.level, level))
 
     def reduce(self, x: Symbol, axis: Any, keepdims: bool, mean: bool) -> Symbol:
-        ndim = len(self.row_shape) + 1
-        given = axis if isinstance(axis, tuple) else () if axis is None else (axis,)
-        axes = tuple(sorted(a % ndim for a in given))
-        if axes != tuple(range(1, ndim)) or not keepdims or x.dtype.kind != "f":
+        rows = tuple(range(1, x.ndim))
+        axes = None if axis is None else tuple(sorted(normalize_axis_tuple(axis, x.ndim)))
+        if axes != rows or not keepdims or x.dtype.kind != "f":
             self.fail(f"a sum over axis={axis}, keepdims={keepdims}", "sum whole rows, keepdims")
         if x.node.level == ROW:
             self.fail("a sum over the one number of a row")
         total = self.add("sum", (x.at,), x.dtype, ROW)
         return total / max(1, int(np.prod(self.row_shape))) if mean else total
+
+
+def _constant(x: Any) -> Any:
+    """What a constant is known by: 0.0 and -0.0 are equal, and are not the same one."""
+    return type(x), repr(x)
 
 
 def given(graph: Graph, x: Any, weak: bool = False) -> Any:
@@ -182,6 +207,8 @@ class Symbol(NDArrayOperatorsMixin):
             graph.fail(f"np.{ufunc.__name__} of {', '.join(map(str, dtypes))}")
         if not {result, *wanted} <= set(C_TYPES):
             graph.fail(f"np.{ufunc.__name__} in {result}")
+        if ufunc in FLOATING and not all(d.kind == "f" for d in wanted):
+            graph.fail(f"np.{ufunc.__name__} of {', '.join(map(str, wanted))}")
         args = tuple(graph.as_node(x, d) for x, d in zip(inputs, wanted, strict=True))
         return graph.add(template, args, result, max(graph.nodes[a].level for a in args))
 
@@ -225,10 +252,10 @@ class Symbol(NDArrayOperatorsMixin):
     def __bool__(self) -> NoReturn:
         self.graph.fail("a branch on an element", "np.where(condition, x, y) chooses for each")
 
-    def _number(self) -> NoReturn:
+    def _number(self, *_: Any) -> NoReturn:
         self.graph.fail("an element as a plain number", "NumPy's functions, not math's, take them")
 
-    __float__ = __int__ = __index__ = __len__ = __iter__ = _number
+    __float__ = __int__ = __index__ = __len__ = __iter__ = __array__ = _number
 
 
 class Setting:
@@ -251,15 +278,14 @@ class Setting:
 
     def __bool__(self) -> bool:
         truth = bool(self.value)
-        if (self.at, truth) not in self.graph.guards:
-            self.graph.guards.append((self.at, truth))
+        self.graph.guards[self.at] = truth
         return truth
 
-    def _number(self) -> NoReturn:
+    def _number(self, *_: Any) -> NoReturn:
         hint = "np.sqrt(x) or x ** 0.5 in place of math.sqrt(x)"
         self.graph.fail(f"the setting {self.text} as a fixed number", hint)
 
-    __float__ = __int__ = __index__ = _number
+    __float__ = __int__ = __index__ = __array__ = _number
     __hash__ = None  # type: ignore[assignment]
 
 
@@ -305,6 +331,7 @@ TEMPLATES: Mapping[Any, str] = {
     **WRITTEN,
     **{f: f"{name}({', '.join('{}' for _ in range(f.nin))})" for f, name in CALLS},
 }
+FLOATING = {f for f, _ in CALLS} | {np.reciprocal}  # C has these for floats alone
 FUNCTIONS: Mapping[Any, Callable[..., Any]] = {
     np.where: Graph.where,
     np.sum: lambda graph, x, axis=None, keepdims=False: x.sum(axis, keepdims),
@@ -312,6 +339,6 @@ FUNCTIONS: Mapping[Any, Callable[..., Any]] = {
     np.clip: lambda graph, x, low=None, high=None: x.clip(low, high),
     np.shape: lambda graph, x: x.shape,
     np.ndim: lambda graph, x: x.ndim,
-    np.zeros_like: lambda graph, x: Symbol(graph, graph.as_node(0.0, x.dtype)),
-    np.ones_like: lambda graph, x: Symbol(graph, graph.as_node(1.0, x.dtype)),
+    np.zeros_like: lambda graph, x: graph.literal(0, x.dtype, x.node.level),
+    np.ones_like: lambda graph, x: graph.literal(1, x.dtype, x.node.level),
 }

@@ -18,6 +18,15 @@ __device__ __forceinline__ Pack zeros()
     return pack;
 }
 
+// What a sum begins with: 0 would make 0 of a sum of -0 alone.
+__device__ __forceinline__ Pack nothing()
+{
+    Pack pack;
+    #pragma unroll
+    for (int v = 0; v < VEC; v++) pack.x[v] = -(T)0;
+    return pack;
+}
+
 __device__ __forceinline__ void add(Pack& sum, const Pack more)
 {
     #pragma unroll

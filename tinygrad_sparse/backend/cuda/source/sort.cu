@@ -181,7 +181,7 @@ extern "C" __global__ void runs_number(const K* __restrict__ keys, const int* __
 
 #define SMALL_WARPS 32
 
-// Answers in (keys, order); (more_keys, more_order) is room to work in. No unique: no runs.
+// Answers in (keys, order); (more_keys, more_order) is room to work in. No count: no runs.
 extern "C" __global__ void __launch_bounds__(SMALL_WARPS * WARP) sort_small(
     const GIVEN* __restrict__ ids, K* keys, int* order, K* more_keys, int* more_order,
     long long* __restrict__ unique, int* __restrict__ run, int* __restrict__ members,
@@ -218,7 +218,7 @@ extern "C" __global__ void __launch_bounds__(SMALL_WARPS * WARP) sort_small(
         to_order = order_then;
     }
     __syncthreads();
-    if (unique) {
+    if (count) {
         const int runs = number_runs(from, from_order, 0, n, 0, unique, run, members);
         if (threadIdx.x == 0) *count = runs;
     }

@@ -36,7 +36,7 @@ extern "C" __global__ void update_runs(ARRAYS, const I* __restrict__ keys,
     I key = keys[start];
     bool began = start == 0 || keys[start - 1] != key;  // whether the run begins in this tile
     int member = order[start];
-    Pack sum = zeros(), packs[AHEAD];
+    Pack sum = nothing(), packs[AHEAD];
     I ids[AHEAD];
     int members[AHEAD];
     for (int i = start; i <= stop; i++) {  // one step more, which ends the last run
@@ -58,7 +58,7 @@ extern "C" __global__ void update_runs(ARRAYS, const I* __restrict__ keys,
                 store(pieces + (2 * j + (began ? 1 : 0)) * d + column, sum);
             }
             began = true;
-            sum = zeros();
+            sum = nothing();
             key = ids[0];
         }
         if (i < stop) add(sum, packs[0]);
