@@ -227,20 +227,23 @@ _ALONE = _references()
 def run(
     tape: Tape, start: int, stop: int, seed: Gradient, create_graph: bool, keep: bool
 ) -> dict[int, Gradient]:
-    """The cotangents that `reverse` leaves; entry by entry where the tape keeps figures."""
+    """The cotangents that `reverse` leaves; by entries where a tape keeps figures or copies."""
     cotangents: dict[int, Gradient] = {start: seed}
     owned: set[int] = set()
-    if tape._costs is None:
+    if tape._costs is None and tape._watched is None:
         reverse(tape, cotangents, start, stop, create_graph, keep, owned)
         return cotangents
     for node in range(start, stop, -1):
         if node in cotangents:
+            if tape._watched is not None:
+                tape._watched.check(node, keep)
             op, g, before = tape._entries[node][0], cotangents[node], len(tape.densified)
             began = time.perf_counter()
             reverse(tape, cotangents, node, node - 1, create_graph, keep, owned)
             seconds = time.perf_counter() - began
             densified = sum(record.nbytes for record in tape.densified[before:])
-            tape._costs.setdefault(op.name, Cost()).add(g, densified, seconds)
+            if tape._costs is not None:
+                tape._costs.setdefault(op.name, Cost()).add(g, densified, seconds)
     return cotangents
 
 
