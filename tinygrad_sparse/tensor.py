@@ -54,6 +54,7 @@ if TYPE_CHECKING:
         array: Array  # the table as it lies in memory
         lasting: bool  # whether there may be rows to settle again, once all are
         below: Pending | None  # who settles rows before this one does
+        above: Pending | None  # of one that lasts: the uppermost, if not itself
 
         def settle(self, rows: Any) -> None:
             """Bring these rows up to date: int64 ids, a slice of them, or ... for all."""
@@ -364,6 +365,7 @@ class Tensor:
         below = pending_of(self)
         if below is not pending:
             pending.below = below
+            _tell_lasting(below, pending)
         self._pending = pending
         try:
             del self._data
@@ -384,6 +386,7 @@ class Tensor:
         self._pending = pending.below
         if pending.below is None:
             self._data = pending.array
+        _tell_lasting(pending.below, pending.below)
 
     # -- behaving like an array --------------------------------------------------------------
 
@@ -543,6 +546,14 @@ def pending_of(x: Tensor) -> Pending | None:
     except AttributeError:
         return x._pending
     return None
+
+
+def _tell_lasting(pending: Pending | None, top: Pending | None) -> None:
+    """Whoever lasts has to know who is on top of it: it may outlive the tensor that says so."""
+    while pending is not None and not pending.lasting:
+        pending = pending.below
+    if pending is not None:
+        pending.above = None if top is pending else top
 
 
 def watch(x: Tensor, watcher: Watcher) -> None:

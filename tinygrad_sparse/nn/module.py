@@ -141,10 +141,9 @@ class Module:
             raise CheckpointError(explain("load_state_dict", "arrays by name", got))
         missing, extra = set(mine) - set(state), set(state) - set(mine) - set(generators)
         if missing or extra:
-            raise CheckpointError(
-                explain("load_state_dict", f"exactly the names {sorted(set(mine) | set(generators))}",
-                        f"missing {sorted(missing)}, unknown {sorted(extra)}")
-            )  # fmt: skip
+            names = sorted(set(mine) | set(generators))
+            got = f"missing {sorted(missing)}, unknown {sorted(extra)}"
+            raise CheckpointError(explain("load_state_dict", f"exactly the names {names}", got))
         try:
             arrays = {k: native(as_host_array("load_state_dict", x)) for k, x in state.items()}
         except DtypeError as error:  # ragged lists
