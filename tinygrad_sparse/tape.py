@@ -129,6 +129,8 @@ class Tape:
     array([[4., 4.]])
     """
 
+    _watched: _Watched | None = None
+
     def __init__(
         self,
         densify: str = "warn",
@@ -144,8 +146,9 @@ class Tape:
         self.densified: list[Densified] = []
         self._costs: dict[str, Cost] | None = {} if profile else None
         # (op, out, args, parents, static, line); entry 0 is a placeholder, for 0 means "constant"
-        self._entries: list[Any] = _Watched() if debug else [None]
-        self._watched = self._entries if type(self._entries) is _Watched else None
+        self._entries: list[Any] = [None]
+        if debug:
+            self._entries = self._watched = _Watched()
         self._leaves: dict[int, tuple[Tensor, int]] = {}  # parameter and its version at first use
         self._spent = False
         self._freed = 0  # how many entries were recorded before they were freed
