@@ -20,7 +20,7 @@ from tinygrad_sparse.primitive import fit, pull
 from tinygrad_sparse.report import Cost
 from tinygrad_sparse.slices import Gradient, accumulate, is_sparse, sealed, some_values
 from tinygrad_sparse.tape import Tape, state
-from tinygrad_sparse.tensor import Tensor, constant, recorded, unwrap
+from tinygrad_sparse.tensor import LOST, Tensor, constant, recorded, unwrap
 
 
 def backward(tape: Tape, loss: Tensor, seed: Any, create_graph: bool) -> GradStore:
@@ -53,6 +53,7 @@ def check_call(tape: Tape, loss: Tensor, create_graph: bool) -> None:
                 "backward",
                 "a tensor computed from parameters inside this Tape's block",
                 f"{what}, {why}",
+                LOST if type(loss) is Tensor and not loss._node else None,
             )
         )
     if tape._spent:

@@ -101,6 +101,8 @@ def parameter_file(
     if made_path.exists() and not path.exists():
         hint = "remove it for a new table"
         raise CheckpointError(explain(op, f"{path} beside {made_path.name}", "none", hint))
+    if path.exists():  # what it holds is told first, by its own name
+        files.map_array(op, path, shape, dtype)
     try:
         if not made_path.exists() and not path.exists():
             files.map_array(op, init_path, begins.shape, dtype)[...] = begins

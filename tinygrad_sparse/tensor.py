@@ -39,6 +39,7 @@ from tinygrad_sparse.errors import (
     explain,
 )
 from tinygrad_sparse.habits import HABITS as HABITS
+from tinygrad_sparse.habits import LOST as LOST
 
 from . import tape as _tape
 
@@ -281,6 +282,7 @@ class Tensor:
                     "backward",
                     "a tensor computed from parameters inside `with ts.Tape():`",
                     f"{self.name} {self.shape}, which is {why}",
+                    None if self._node else LOST,
                 )
             )
         return self._tape.backward(self, seed, create_graph)
@@ -679,9 +681,10 @@ def _own(array: Any, op: str, kinds: str, device: str | None) -> Array:
     source = as_ours(op, array)
     if source.dtype.kind not in kinds or source.dtype.itemsize > 8:
         wanted = "a float array (float16, float32, float64)" if kinds == "f" else "real numbers"
-        raise DtypeError(
-            explain(op, wanted, f"{source.dtype} {source.shape}", "convert it: array.astype(float)")
-        )
+        hint = "convert it: array.astype(float)" if source.dtype.kind in "iubf" else None
+        if hint is not None and not hasattr(array, "dtype"):
+            hint = "write 3.0 for 3"
+        raise DtypeError(explain(op, wanted, f"{source.dtype} {source.shape}", hint))
     # By its letter a dtype is NumPy's one object for it, so that the engine may compare with `is`.
     native = source.astype(source.dtype.char, order="C", copy=True)
     return native if device is None else _moved(native, device)

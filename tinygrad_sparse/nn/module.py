@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from tinygrad_sparse.backend import adapter_of, as_host_array
-from tinygrad_sparse.errors import ArgumentError, CheckpointError, DtypeError, explain
+from tinygrad_sparse.backend import adapter_of, as_host_array, describe
+from tinygrad_sparse.errors import ArgumentError, CheckpointError, DtypeError, TapeError, explain
 from tinygrad_sparse.habits import HABITS
 from tinygrad_sparse.tensor import Tensor, move, native
 
@@ -40,6 +40,20 @@ class Module:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise TypeError(f"{type(self).__name__}: a Module needs its own __call__")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        old = vars(self).get(name)
+        if type(old) is Tensor and old._node < 0 and not (value is None or type(value) is Tensor):
+            kind = type(self).__name__
+            hint = (
+                f"model.{name}.assign(values) sets its values, ts.parameter(values) makes another"
+            )
+            raise TapeError(
+                explain(
+                    kind, f"a Tensor or None as {name}, which is a parameter", describe(value), hint
+                )
+            )
+        super().__setattr__(name, value)
 
     def __getattr__(self, name: str) -> Any:
         if name in HABITS:
