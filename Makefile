@@ -1,6 +1,6 @@
 # Needs Python 3.11 or later and make; everything else goes into $(VENV), once.
 PYTHON ?= python3
-VENV ?= .venv
+VENV ?= .venv-make
 TEST_EXTRAS ?= examples,fast,test
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable
@@ -36,12 +36,13 @@ bench: $(VENV)/.examples  ## the benchmarks, as tables of ratios and a chart in 
 bench-gpu: $(VENV)/.test  ## the kernels on a GPU: tests, ceilings, and a table of fractions of them
 	$(BIN)/python -m benchmarks.gpu
 
-clean:  ## remove the environment and the caches
-	rm -rf $(VENV) dist build .hypothesis .mypy_cache .pytest_cache .ruff_cache
+clean:  ## remove the environment that make made, and the caches
+	rm -rf .venv-make dist build .hypothesis .mypy_cache .pytest_cache .ruff_cache
 
+# Never cleared: a VENV that is given may be somebody's, and one that was left half made is completed.
 # Stamps: a set of extras is installed again only when pyproject.toml changes.
 $(VENV)/.venv:
-	$(PYTHON) -m venv --clear $(VENV)
+	$(PYTHON) -m venv $(VENV)
 	touch $@
 
 $(VENV)/.examples: pyproject.toml | $(VENV)/.venv

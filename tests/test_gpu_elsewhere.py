@@ -312,8 +312,8 @@ APART = {
     "optim": "FTRL SGD Adadelta Adagrad Adam AdamW NAdam RMSprop RowwiseAdagrad Optimizer Plateau"
     " Rule along constant cosine exponential linear linear_decay one_cycle quotient rule step_decay"
     " warm_up",
-    "ts": "DensifyWarning GradStore Kink Tape Tensor get_num_threads no_grad normal_rows parameter"
-    " parameter_file primitive reindexed rowwise set_num_threads tensor",
+    "ts": "DensifyWarning GradStore Kink Tape Tensor get_num_threads load no_grad normal_rows"
+    " parameter parameter_file primitive reindexed rowwise save set_num_threads tensor",
     "testing": "Case GradientError check_op check_rule count_bytes count_ops dense_twin distinct"
     " integers no_densify normal planted_faults recorded_ops uniform",
 }

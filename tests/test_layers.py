@@ -120,3 +120,69 @@ def test_bad_input_is_named_and_nothing_is_recorded(call, text):
         with pytest.raises(errors.TinygradSparseError, match=f"^{re.escape(text)}$"):
             call(x)
         assert len(tape) == 0
+
+
+class Drops(nn.Module):
+    """A layer, dropout, and a generator of its own that two attributes share."""
+
+    def __init__(self, make=np.random.PCG64):
+        self.layer = nn.Linear(3, 4, seed=0, dtype=np.float64)
+        self.drop = nn.Dropout(0.5, seed=1)
+        self.noise = np.random.Generator(make(2))
+        self.again = [self.noise]
+
+    def __call__(self, x):
+        return self.drop(self.layer(x)) + self.noise.normal(size=4)
+
+
+def trained(model, steps):
+    opt = ts.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(steps):
+        with ts.Tape() as tape:
+            loss = (model(np.arange(3.0)) ** 2).sum()
+        opt.step(tape.backward(loss))
+    return model.state_dict()
+
+
+BITS = ["PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64"]
+
+
+@pytest.mark.parametrize("bits", BITS)
+def test_training_with_dropout_goes_on_bit_for_bit_from_a_state_dict(bits, tmp_path):
+    make = getattr(np.random, bits)
+    first = Drops(make)
+    np.savez(tmp_path / "state.npz", **trained(first, 3))
+    second = Drops(make)
+    with np.load(tmp_path / "state.npz", allow_pickle=False) as state:
+        second.load_state_dict(dict(state))
+    wanted, got = trained(first, 5), trained(second, 5)
+    assert list(wanted) == ["layer.weight", "layer.bias", "drop.rng", "noise"]
+    for name, a in wanted.items():
+        np.testing.assert_array_equal(got[name], a, err_msg=name, strict=True)
+
+
+def test_a_state_without_generators_leaves_them_as_they_are():
+    model = Drops()
+    state = model.state_dict()
+    before = state.pop("drop.rng"), state.pop("noise")
+    state["layer.bias"] += 1.0
+    model.load_state_dict(state)
+    np.testing.assert_array_equal(model.layer.bias.data, 1.0)
+    after = model.state_dict()
+    np.testing.assert_array_equal([after["drop.rng"], after["noise"]], before)
+
+
+@pytest.mark.parametrize("bits", BITS)
+def test_what_no_generator_can_be_is_refused_before_anything_changes(bits):
+    model = Drops(getattr(np.random, bits))
+    state = model.state_dict()
+    others = [Drops(getattr(np.random, other)).noise for other in BITS if other != bits]
+    bad = [np.full_like(state["noise"], 2**64 - 1), state["noise"][:-1], state["noise"] * 1.0]
+    bad += [nn.generators.words_of(other) for other in others]
+    bad[0][0] = state["noise"][0]
+    for words in bad:
+        changed = state | {"layer.bias": np.ones(4), "noise": words}
+        with pytest.raises(errors.CheckpointError, match=r"load_state_dict: expected noise"):
+            model.load_state_dict(changed)
+        for name, a in model.state_dict().items():
+            np.testing.assert_array_equal(a, state[name])

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tinygrad_sparse as ts
-from tinygrad_sparse import optim
+from tinygrad_sparse import errors, optim
 from tinygrad_sparse.backend import files
 from tinygrad_sparse.errors import (
     CheckpointError,
@@ -250,9 +250,9 @@ def test_shapes_and_dtypes_that_cannot_be(tmp_path, shape, dtype, error):
 
 
 def test_an_init_of_the_wrong_shape_is_named(tmp_path):
-    W = ts.parameter_file(tmp_path / "w.npy", (V, d), init=lambda rows, shape: np.zeros(shape))
-    with pytest.raises(ShapeError, match=r"init: expected floats of shape \(1, 8\)"):
-        W[[1]]
+    with pytest.raises(ShapeError, match=r"init: expected floats of shape \(2, 8\)"):
+        ts.parameter_file(tmp_path / "w.npy", (V, d), init=lambda rows, shape: np.zeros(shape))
+    assert not list(tmp_path.iterdir())
 
 
 def test_normal_rows_are_normal_and_their_own():
@@ -349,3 +349,133 @@ def test_an_average_that_begins_later_starts_with_the_initial_values_of_rows_not
     opt.groups[0]["average"] = 0.5
     opt.step(grads)
     assert (opt.averages(W)[2:] == 1).all()
+
+
+def uneven(rows, shape):
+    return np.where(rows[:, None] % 2, 1.0, np.nan) * np.ones((len(rows), *shape))
+
+
+INITS = {
+    "normal": INIT,
+    "another seed": ts.normal_rows(0.1, seed=4),
+    "another std": ts.normal_rows(0.101, seed=3),
+    "of one's own": uneven,
+    "none": None,
+}
+
+
+@pytest.mark.parametrize("there", INITS)
+@pytest.mark.parametrize("here", INITS)
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_a_table_is_opened_again_with_the_init_that_it_was_made_with(tmp_path, there, here, dtype):
+    path = tmp_path / "w.npy"
+    W = ts.parameter_file(path, (V, d), dtype, init=INITS[there])
+    W[[3]]
+    if here == there:
+        assert ts.parameter_file(path, (V, d), dtype, init=INITS[here]).shape == (V, d)
+        return
+    with pytest.raises(CheckpointError, match=r"parameter_file: .*the init that it was made with"):
+        ts.parameter_file(path, (V, d), dtype, init=INITS[here])
+    assert W[[3]].shape == (1, d)  # and it is still the one that has the file
+    (tmp_path / "w.npy.init").unlink()  # as files of earlier versions are
+    ts.parameter_file(path, (V, d), dtype, init=INITS[here])
+
+
+def test_an_init_does_not_matter_once_all_rows_are_there(tmp_path):
+    W = ts.parameter_file(tmp_path / "w.npy", (V, d), init=INIT)
+    whole = W.numpy()
+    assert np.array_equal(ts.parameter_file(tmp_path / "w.npy", (V, d)).numpy(), whole)
+
+
+def last_bits(W, theirs):
+    """Equal but for the roundings of catching up in other parts."""
+    np.testing.assert_allclose(W.numpy(), theirs.numpy(), rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("name", ["momentum and decay", "adam", "adamw"])
+def test_what_is_owed_is_written_when_nobody_has_the_parameter_any_more(tmp_path, name):
+    def run():
+        W = ts.parameter_file(tmp_path / "w.npy", (V, d), init=INIT)
+        train(W, RULES[name]([W]), 1)
+
+    theirs = in_memory()
+    train(theirs, RULES[name]([theirs]), 1)
+    run()
+    last_bits(ts.parameter_file(tmp_path / "w.npy", (V, d), init=INIT), theirs)
+
+
+@pytest.mark.parametrize("end", ["", "raise KeyboardInterrupt", "os.fork()"])
+def test_what_is_owed_is_written_at_the_end_of_the_interpreter(tmp_path, end):
+    if "fork" in end and not hasattr(os, "fork"):
+        pytest.skip("no fork")
+    script = f"""
+        import os, sys
+        import numpy as np, tinygrad_sparse as ts
+        sys.path.insert(0, {os.path.dirname(__file__)!r})
+        from test_on_file import INIT, RULES, V, d, train
+        W = ts.parameter_file({str(tmp_path / "w.npy")!r}, (V, d), init=INIT)
+        opt = RULES["adamw"]([W])
+        train(W, opt, 1)
+        {end}
+        """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True)
+    theirs = in_memory()
+    train(theirs, RULES["adamw"]([theirs]), 1)
+    last_bits(ts.parameter_file(tmp_path / "w.npy", (V, d), init=INIT), theirs)
+
+
+def test_large_kernels_end_with_the_interpreter(tmp_path):
+    """Threads that are gone by then are not waited for: the caller does all of the work."""
+    script = f"""
+        import numpy as np, tinygrad_sparse as ts
+        from tinygrad_sparse.backend import threads
+        threads.PAYS = 0
+        W = ts.parameter_file({str(tmp_path / "w.npy")!r}, (4000, 64), init=ts.normal_rows(0.1))
+        opt = ts.optim.Adam([W], lr=0.1)
+        for start in range(0, 4000, 1000):
+            with ts.Tape() as tape:
+                loss = (W[np.arange(start, start + 1000)] ** 2).sum()
+            opt.step(tape.backward(loss))
+        """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    theirs = ts.parameter(ts.normal_rows(0.1)(np.arange(4000), (64,)))
+    opt = optim.Adam([theirs], lr=0.1)
+    for start in range(0, 4000, 1000):
+        with ts.Tape() as tape:
+            loss = (theirs[np.arange(start, start + 1000)] ** 2).sum()
+        opt.step(tape.backward(loss))
+    last_bits(ts.parameter_file(tmp_path / "w.npy", (4000, 64), init=ts.normal_rows(0.1)), theirs)
+
+
+def test_one_file_is_one_parameter_at_a_time(tmp_path):
+    path = tmp_path / "w.npy"
+    W, theirs = ts.parameter_file(path, (V, d), init=INIT), in_memory()
+    first, other = RULES["adamw"]([W]), RULES["adamw"]([theirs])
+    train(W, first, 1), train(theirs, other, 1)
+    os.link(path, tmp_path / "same.npy")
+    os.link(tmp_path / "w.npy.made", tmp_path / "same.npy.made")
+    again = ts.parameter_file(tmp_path / "same.npy", (V, d), init=INIT)
+    last_bits(again, theirs)  # what the first one owed is there
+    message = "parameter_file: expected the parameter that the file was opened as last"
+    with pytest.raises(StorageError, match=message):
+        train(W, first, 1, steps=1)
+    with pytest.raises(StorageError, match=message):
+        W.numpy()
+    before = again.numpy()
+    del W, first
+    assert np.array_equal(again.numpy(), before)
+
+
+def test_a_read_that_fills_the_disk_is_told(tmp_path):
+    W = ts.parameter_file(tmp_path / "w.npy", (100_000, 64), init=INIT)
+    W[[3, 5]]
+    message = r"all 100,000 read, .* 99,998 get their initial values, 25,599,488 bytes of the disk"
+    with pytest.warns(errors.StorageWarning, match=message) as told:
+        W.numpy()
+    assert told[0].filename == __file__
+    W.numpy()  # now they are there
+    zeros = ts.parameter_file(tmp_path / "zeros.npy", (100_000, 64))
+    assert not zeros.data.any()  # which takes no room

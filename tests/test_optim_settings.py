@@ -35,7 +35,8 @@ NAMES = {
     ),
     "half of betas": (
         lambda W: optim.Adam([W], beta1=0.5),
-        "Adam: expected betas=(beta1, beta2), got beta1=0.5.",
+        "Adam: expected betas=(beta1, beta2), got beta1=0.5. Hint: Adam(..., betas=(0.9, 0.999)) "
+        "sets both.",
     ),
     "one beta": (lambda W: optim.AdamW([W], betas=(0.9,)), "got betas=(0.9,)."),
     "a number for betas": (lambda W: optim.NAdam([W], betas=0.9), "got betas=0.9."),

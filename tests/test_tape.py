@@ -370,6 +370,67 @@ def test_ids_may_be_refilled_after_the_lookup(W):
     assert t.backward(loss).touched_rows(W).tolist() == [1, 3]
 
 
+USES = {
+    "multiply": lambda W, b: W * b,
+    "matmul": lambda W, b: b @ W.T,
+}
+
+
+def refilled(debug, use, batch=lambda b: b, **kwargs):
+    """The gradient of W where three batches are filled into one array."""
+    W, b, total = ts.parameter(np.ones((5, 2))), np.empty(2), 0.0
+    with ts.Tape(debug=debug, **kwargs) as tape:
+        for k in range(3):
+            b[:] = k
+            total = total + use(W, batch(b)).sum()
+    return tape.backward(total)[W]
+
+
+@pytest.mark.parametrize("name", ["multiply", "matmul"])
+def test_debug_tells_of_an_array_that_was_written_to_before_backward(name):
+    right = 3.0 * np.ones((5, 2))
+    assert np.array_equal(refilled(False, USES[name], np.copy), right)
+    assert np.array_equal(refilled(True, USES[name], np.copy), right)
+    assert np.array_equal(refilled(True, USES[name], ts.tensor), right)
+    wrong = (
+        rf"^backward of {name}: expected argument [01], float64 \(2,\), as it was in the forward, "
+        r"got 2\.0 at \[0\], 1\.0 before, at .*test_tape\.py:\d+\. Hint: .*ts\.tensor\(x\)"
+    )
+    for kwargs in ({}, {"persistent": True}, {"profile": True}):
+        with pytest.raises(errors.TapeError, match=wrong):
+            refilled(True, USES[name], **kwargs)
+
+
+def test_debug_sees_masks_layers_and_views_and_no_change_where_none_matters():
+    mask, x = np.array([True, False]), np.ones((4, 2), np.float32)
+    layer, W = ts.nn.Linear(2, 2, seed=0), ts.parameter(np.ones(2))
+    for use, write in (
+        (lambda: ops.where(mask, W, 0.0), lambda: mask.fill(True)),
+        (lambda: layer(x), lambda: x.fill(7.0)),
+        (lambda: layer(x[::2]), lambda: x.fill(8.0)),
+    ):
+        with ts.Tape(debug=True) as tape:
+            loss = use().sum()
+        write()
+        with pytest.raises(errors.TapeError, match="as it was in the forward"):
+            tape.backward(loss)
+    nan = np.array([np.nan, 1.0])
+    with ts.Tape(debug=True) as tape:
+        loss = (W * nan + x[0]).sum()
+        unused = W * x[1]
+    x.fill(9.0)  # a sum's rule does not read it, and the loss does not depend on the other
+    assert np.array_equal(tape.backward(loss)[W], nan, equal_nan=True)
+    assert unused.shape == (2,)
+
+
+def test_debug_goes_with_gradients_of_gradients():
+    W = ts.parameter(np.full(2, 3.0))
+    with ts.Tape(debug=True) as tape:
+        slope = tape.backward((W**3 * np.ones(2)).sum(), create_graph=True)[W]
+        curved = (slope * slope).sum()
+    assert np.array_equal(tape.backward(curved)[W], 2 * 27.0 * 18.0 * np.ones(2))
+
+
 def test_values_cannot_be_changed_by_accident(W):
     with ts.Tape() as t:
         y = W * 1.0

@@ -11,6 +11,7 @@ opt.step(tape.backward(loss))       # touches three rows
 
 from . import errors, nn, ops, optim, testing
 from .backend import get_num_threads, set_num_threads
+from .checkpoint import load, save
 from .errors import DensifyWarning
 from .functional import grad, hvp, jvp, value_and_grad
 from .gradstore import GradStore
@@ -38,6 +39,7 @@ __all__ = [
     "grad",
     "hvp",
     "jvp",
+    "load",
     "nn",
     "no_grad",
     "normal_rows",
@@ -48,6 +50,7 @@ __all__ = [
     "primitive",
     "reindexed",
     "rowwise",
+    "save",
     "set_num_threads",
     "tensor",
     "testing",

@@ -20,7 +20,7 @@ from tinygrad_sparse.primitive import fit, pull
 from tinygrad_sparse.report import Cost
 from tinygrad_sparse.slices import Gradient, accumulate, is_sparse, sealed, some_values
 from tinygrad_sparse.tape import Tape, state
-from tinygrad_sparse.tensor import Tensor, constant, recorded, unwrap
+from tinygrad_sparse.tensor import LOST, Tensor, constant, recorded, unwrap
 
 
 def backward(tape: Tape, loss: Tensor, seed: Any, create_graph: bool) -> GradStore:
@@ -53,6 +53,7 @@ def check_call(tape: Tape, loss: Tensor, create_graph: bool) -> None:
                 "backward",
                 "a tensor computed from parameters inside this Tape's block",
                 f"{what}, {why}",
+                LOST if type(loss) is Tensor and not loss._node else None,
             )
         )
     if tape._spent:
@@ -227,20 +228,23 @@ _ALONE = _references()
 def run(
     tape: Tape, start: int, stop: int, seed: Gradient, create_graph: bool, keep: bool
 ) -> dict[int, Gradient]:
-    """The cotangents that `reverse` leaves; entry by entry where the tape keeps figures."""
+    """The cotangents that `reverse` leaves; by entries where a tape keeps figures or copies."""
     cotangents: dict[int, Gradient] = {start: seed}
     owned: set[int] = set()
-    if tape._costs is None:
+    if tape._costs is None and tape._watched is None:
         reverse(tape, cotangents, start, stop, create_graph, keep, owned)
         return cotangents
     for node in range(start, stop, -1):
         if node in cotangents:
+            if tape._watched is not None:
+                tape._watched.check(node, keep)
             op, g, before = tape._entries[node][0], cotangents[node], len(tape.densified)
             began = time.perf_counter()
             reverse(tape, cotangents, node, node - 1, create_graph, keep, owned)
             seconds = time.perf_counter() - began
             densified = sum(record.nbytes for record in tape.densified[before:])
-            tape._costs.setdefault(op.name, Cost()).add(g, densified, seconds)
+            if tape._costs is not None:
+                tape._costs.setdefault(op.name, Cost()).add(g, densified, seconds)
     return cotangents
 
 

@@ -61,6 +61,10 @@ class DensifyWarning(UserWarning):
     """A large row-sparse gradient was turned into a dense one (see ``Tape(densify=...)``)."""
 
 
+class StorageWarning(UserWarning):
+    """Reading a whole `parameter_file` fills its file with rows that nobody had touched."""
+
+
 def explain(op: str, expected: str, got: str, hint: str | None = None) -> str:
     """The house format of an error text.
 

@@ -30,8 +30,14 @@ HABITS = {
     "index_put_": "write ops.index_set(x, index, values), which is a new tensor",
     "scatter_add_": "write ops.index_add(x, index, values), which is a new tensor",
     "masked_fill": "write ops.where(mask, value, x)",
+    "forward": "write model(x): a Module has a __call__ of its own",
     "chunk": "write ops.array_split(x, parts, axis)",
 }
+
+LOST = (
+    "was a parameter lost? W = W - ... and W -= ... make a constant of that name; "
+    "opt.step(grads) or W.assign(values) change W itself"
+)
 
 # Names of functions and layers elsewhere, beside those above.
 NAMES = {

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import math
 import os
+import warnings
+import weakref
 from collections.abc import Callable
 from numbers import Integral, Real
 from pathlib import Path
@@ -23,9 +25,11 @@ from tinygrad_sparse.errors import (
     DtypeError,
     ShapeError,
     StorageError,
+    StorageWarning,
     explain,
 )
 from tinygrad_sparse.shapes import whole_numbers
+from tinygrad_sparse.tape import WARN_ABOVE, user_line
 from tinygrad_sparse.tensor import Tensor, moving_rows, parameter
 
 if TYPE_CHECKING:
@@ -35,6 +39,7 @@ Init = Callable[[np.ndarray, tuple[int, ...]], Any]
 
 BLOCK = 2**22  # bytes of new rows that are made at a time
 CHUNK = 2**20  # rows that are looked at at a time
+KNOWN_BY = 16  # numbers of a row that an init is known by
 
 
 def parameter_file(
@@ -51,23 +56,28 @@ def parameter_file(
     ``init(rows, row_shape)`` has it, (n, \\*row) for ids (n,), which must give the same values for
     the same ids every time, as `normal_rows` does; zeros without `init`. That a row was touched is
     kept in `path` + ".made"; a file without that one is a whole table. An existing file is opened,
-    and trained on from there.
+    and trained on from there, with the same `init`: a few numbers of it, in `path` + ".init", tell.
+    A parameter that had the file open is done with, and raises where it is used.
 
-    What a step has written survives the end of the process, however it ends; `x.flush()` makes sure
-    that it survives the end of the machine, too, and writes what an exact optimizer owes to rows at
-    rest. An optimizer keeps its state for the rows ever touched, in files without a name on the
-    same disk; `opt.state_dict()` has it. Reading all of the values, as ``x.data`` does, gives all
-    rows their initial values: look rows up instead.
+    What a step has written survives the end of the process, however it ends. What an exact
+    optimizer owes to rows at rest is written when nobody has the parameter any more, at the latest
+    when the interpreter ends; a process that is killed does not write it. `x.flush()` writes it
+    now, and makes sure that all survives the end of the machine, too. An optimizer keeps its state
+    for the rows ever touched, in files without a name on the same disk; `opt.state_dict()` has it.
 
-    Raises CheckpointError for a file that holds something else, StorageError for one that cannot be
-    written, and, before anything is changed, where the disk has no room for rows that come new.
+    Reading all of the values, as ``x.data``, `Module.state_dict` and decay under the exact meaning
+    do, gives all rows their initial values, with a StorageWarning above 16 MiB: look rows up.
+
+    Raises CheckpointError for a file that holds something else or had another `init`, StorageError
+    for one that cannot be written, and, before anything is changed, where the disk has no room for
+    rows that come new.
 
     >>> import tempfile
     >>> folder = tempfile.TemporaryDirectory()
     >>> path = Path(folder.name, "table.npy")
     >>> W = parameter_file(path, (1_000_000, 64), init=normal_rows(0.1, seed=1))
     >>> rows = W[[3, 999_999]].numpy()
-    >>> W = parameter_file(path, (1_000_000, 64))
+    >>> W = parameter_file(path, (1_000_000, 64), init=normal_rows(0.1, seed=1))
     >>> bool((W[[3, 999_999]].numpy() == rows).all()), int(W._pending.made.sum())
     (True, 2)
     >>> folder.cleanup()
@@ -85,24 +95,81 @@ def parameter_file(
         raise DtypeError(explain(op, "float16, float32 or float64", str(dtype)))
     if not shape or not math.prod(shape):
         raise ShapeError(explain(op, "a shape (V, *row) of something", f"{shape}"))
-    made_path = path.with_name(path.name + ".made")
+    made_path, init_path = (path.with_name(path.name + end) for end in (".made", ".init"))
+    begins = _beginnings(init, shape, dtype)
     made = None
     if made_path.exists() and not path.exists():
         hint = "remove it for a new table"
         raise CheckpointError(explain(op, f"{path} beside {made_path.name}", "none", hint))
-    if made_path.exists() or not path.exists():
-        # Made first: a table without it would be taken for a whole one.
-        made = files.map_array(op, made_path, shape[:1], np.dtype(np.uint8))
+    if path.exists():  # what it holds is told first, by its own name
+        files.map_array(op, path, shape, dtype)
     try:
+        if not made_path.exists() and not path.exists():
+            files.map_array(op, init_path, begins.shape, dtype)[...] = begins
+        if made_path.exists() or not path.exists():
+            # Made first: a table without it would be taken for a whole one.
+            made = files.map_array(op, made_path, shape[:1], np.dtype(np.uint8))
         table = files.map_array(op, path, shape, dtype)
     except StorageError:
         if not path.exists():  # or a file of another size could not be made here later
             made_path.unlink(missing_ok=True)
+            init_path.unlink(missing_ok=True)
         raise
+    if made is not None and init_path.exists():  # earlier versions had none
+        before = files.map_array(op, init_path, begins.shape, dtype)
+        if not _alike(before, begins) and not made.all():
+            raise CheckpointError(
+                explain(
+                    op,
+                    f"for {path} the init that it was made with, which has {_shown(before)}",
+                    f"one that has {_shown(begins)}" if init is not None else "none",
+                    "rows that are not there yet would start from another distribution; "
+                    "ts.normal_rows(std, seed=seed) is known by both of its numbers",
+                )
+            )
     leaf = parameter(np.empty(0, dtype), name=name)
     del leaf._data
-    leaf._pending = RowsOnFile(table, made, init)
+    rows = leaf._pending = RowsOnFile(table, made, init)
+    file = path.stat()
+    earlier = _open.pop((file.st_dev, file.st_ino), None)
+    if earlier is not None:
+        earlier.give_up()
+    _open[file.st_dev, file.st_ino] = rows
+    weakref.finalize(leaf, rows.settle_owed)  # at the end of the interpreter, too
     return leaf
+
+
+_open: weakref.WeakValueDictionary[tuple[int, int], RowsOnFile] = weakref.WeakValueDictionary()
+
+
+def _beginnings(init: Init | None, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """What an init is known by, kept beside the table: the first numbers of its outermost rows."""
+    rows = np.unique([0, shape[0] - 1])
+    if init is None:
+        values = np.zeros((len(rows), *shape[1:]), dtype)
+    else:
+        values = _initial(init, rows, shape[1:]).astype(dtype)
+    return values.reshape(len(rows), -1)[:, :KNOWN_BY]
+
+
+def _alike(a: np.ndarray, b: np.ndarray) -> bool:
+    """Equal but for what logarithms and cosines of two machines differ by."""
+    near = 1e-5 + 4 * float(np.finfo(a.dtype).eps)
+    most = float(np.abs(b, where=np.isfinite(b), out=np.zeros(b.shape)).max(initial=0.0))
+    return np.allclose(a, b, rtol=near, atol=near * most, equal_nan=True)
+
+
+def _shown(begins: np.ndarray) -> str:
+    return f"{np.array2string(begins[0, :3], precision=4)} at the start of row 0"
+
+
+def _initial(init: Init, rows: np.ndarray, row_shape: tuple[int, ...]) -> np.ndarray:
+    values = np.asarray(init(rows, row_shape))
+    wanted = (len(rows), *row_shape)
+    if values.shape != wanted or values.dtype.kind != "f":
+        got = f"{values.dtype} {values.shape}"
+        raise ShapeError(explain("init", f"floats of shape {wanted}", got))
+    return values
 
 
 class RowsOnFile:
@@ -110,18 +177,27 @@ class RowsOnFile:
 
     lasting = True
     below: Pending | None = None
+    above: Pending | None = None
+    given_up = False
 
     def __init__(self, array: np.ndarray, made: np.ndarray | None, init: Init | None) -> None:
         self.array = array
         self.made = np.ones(len(array), np.uint8) if made is None else made
         self.init = init
         self.complete = made is None
+        self.process = os.getpid()
 
     def settle(self, rows: Any) -> None:
         """Make those of these rows that are not there yet: ids, a slice, or ... for all."""
+        if self.given_up:
+            text = "the parameter that the file was opened as last"
+            hint = "make the optimizer of that one; one file is one parameter at a time"
+            raise StorageError(explain("parameter_file", text, "an earlier one", hint))
         if self.complete:
             return
         with moving_rows:
+            if rows is ...:
+                self._tell_of_all()
             if isinstance(rows, np.ndarray):
                 self._make(np.unique(rows[self.made.take(rows) == 0]))
                 return
@@ -131,6 +207,33 @@ class RowsOnFile:
                 self._make(np.sort(some[self.made[some] == 0]))
             self.complete = rows is ...
 
+    def _tell_of_all(self) -> None:
+        """Warn of a read that fills the disk: nothing of that size is silent."""
+        new = len(self.made) - int(np.count_nonzero(self.made))
+        nbytes = new * self.array[:1].nbytes
+        if self.init is not None and nbytes > WARN_ABOVE:
+            text = explain(
+                "parameter_file",
+                "rows to be looked up",
+                f"all {len(self.made):,} read, by .data, numpy(), state_dict() or an op on the "
+                f"table: {new:,} get their initial values, {nbytes:,} bytes of the disk",
+                "W[ids] reads rows; to copy the table, copy its files",
+            )
+            warnings.warn_explicit(text, StorageWarning, *user_line(2))
+
+    def settle_owed(self) -> None:
+        """What optimizers owe to rows at rest, once nobody has the parameter any more."""
+        top, self.above = self.above, None
+        if not self.given_up and os.getpid() == self.process:  # a fork has the file, and not rows
+            while top is not None and not top.lasting:
+                top.settle(...)
+                top = top.below
+
+    def give_up(self) -> None:
+        """Owe nothing, and be read no more: the file is another parameter's from now on."""
+        self.settle_owed()
+        self.given_up = True
+
     def _make(self, rows: np.ndarray) -> None:
         """Write the initial values of rows, each once and ascending, then that they are there."""
         each = max(1, BLOCK // self.array[:1].nbytes)
@@ -138,17 +241,8 @@ class RowsOnFile:
             mine = rows[start : start + each]
             files.check_room("parameter_file", self.array, mine)
             if self.init is not None:
-                self.array[mine] = self._initial(mine)
+                self.array[mine] = _initial(self.init, mine, self.array.shape[1:])
             self.made[mine] = 1
-
-    def _initial(self, rows: np.ndarray) -> np.ndarray:
-        assert self.init is not None
-        values = np.asarray(self.init(rows, self.array.shape[1:]))
-        wanted = (len(rows), *self.array.shape[1:])
-        if values.shape != wanted or values.dtype.kind != "f":
-            got = f"{values.dtype} {values.shape}"
-            raise ShapeError(explain("init", f"floats of shape {wanted}", got))
-        return values
 
     def flush(self) -> None:
         """Write what was changed to the disk; a row's values before the note that it has them."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from numbers import Real
-from typing import Any
+from numbers import Number, Real
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -28,6 +28,9 @@ from tinygrad_sparse.errors import DtypeError, ShapeError, SparsityError, explai
 from tinygrad_sparse.shapes import whole_number, whole_numbers
 
 Gradient = Any  # an array, a Tensor, or IndexedSlices
+
+
+PARTS = "g.indices and g.values have the rows, g.coalesce() sums repeats, g.to_dense() is an array"
 
 
 class IndexedSlices:
@@ -149,10 +152,23 @@ class IndexedSlices:
                 f"np.{ufunc.__name__}",
                 "dense arrays",
                 repr(self),
-                "g.to_dense() is the whole table, as in x -= g.to_dense(); "
-                "np.subtract.at(x, g.indices, g.values) costs its rows alone",
+                "opt.step(grads) steps rows of a parameter; g.to_dense() is the whole table; for "
+                "an array x of yours np.subtract.at(x, g.indices, g.values) costs its rows alone",
             )
         )
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"IndexedSlices has no attribute {name!r}: {PARTS}")
+
+    def __getitem__(self, index: Any) -> NoReturn:
+        raise TypeError(f"IndexedSlices is not indexed, as it is no array: {PARTS}")
+
+    def __eq__(self, other: object) -> Any:
+        if other is self or not (isinstance(other, Number) or hasattr(other, "shape")):
+            return other is self  # among other things, in a list say
+        raise TypeError(f"IndexedSlices are not compared, as they are no array: {PARTS}")
+
+    __hash__ = object.__hash__
 
     # -- what can be done with it ------------------------------------------------------------
 

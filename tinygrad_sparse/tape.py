@@ -1,8 +1,8 @@
 """Tape: the list of what was computed, and the switch that says whether to keep it. Floor 3.
 
-May import `errors` and `report`; the reverse loop that reads it is in `backward`. Entries hold
-arrays and numbers, never the Tensors they made, so a tape has no reference cycle: it is freed,
-however long, the moment its last Tensor and its last name go.
+May import `errors`, `backend` and `report`; the reverse loop that reads it is in `backward`.
+Entries hold arrays and numbers, never the Tensors they made, so a tape has no reference cycle: it
+is freed, however long, the moment its last Tensor and its last name go.
 """
 
 from __future__ import annotations
@@ -15,6 +15,9 @@ from contextlib import ContextDecorator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
+from tinygrad_sparse.backend import adapter_of, describe
 from tinygrad_sparse.errors import DensifyWarning, SparsityError, TapeError, explain
 from tinygrad_sparse.report import Cost, table
 
@@ -54,6 +57,55 @@ def user_line(depth: int = 1) -> tuple[str, int]:
     return frame.f_code.co_filename, frame.f_lineno
 
 
+class _Copied(NamedTuple):
+    """An array that an op was given, as it was then."""
+
+    k: int  # the number of the argument
+    given: Any
+    copy: np.ndarray
+
+
+class _Watched(list[Any]):
+    """The entries of a ``Tape(debug=True)``, with copies of the constants that their rules read.
+
+    A list whose `append` does more: recording an op on any other tape costs what it did.
+    """
+
+    def __init__(self) -> None:
+        super().__init__([None])
+        self.copies: dict[int, tuple[list[_Copied], tuple[str, int]]] = {}  # and the user's line
+
+    def append(self, entry: Any) -> None:
+        op, _, args, parents, static, _ = entry
+        given = [*zip(args, parents, strict=True), *((a, 0) for a in (static or {}).values())]
+        copies = [
+            _Copied(k, a, np.array(adapter_of(a).to_host(a)))
+            for k, (a, parent) in enumerate(given)
+            if not parent and hasattr(a, "nbytes") and k not in op.unread
+        ]
+        if copies:
+            self.copies[len(self)] = copies, user_line(3)
+        super().append(entry)
+
+    def check(self, node: int, keep: bool) -> None:
+        """Raise TapeError if an array that an entry's rules are about to read was written to."""
+        copies, where = (self.copies.get if keep else self.copies.pop)(node, ((), None))
+        for k, a, copy in copies:
+            now = np.asarray(adapter_of(a).to_host(a))
+            changed = (now != copy) & ~((now != now) & (copy != copy))  # a NaN is not itself
+            if changed.any():
+                at = tuple(map(int, np.argwhere(changed)[0]))
+                assert where is not None
+                raise TapeError(
+                    explain(
+                        f"backward of {self[node][0].name}",
+                        f"argument {k}, {describe(a)}, as it was in the forward",
+                        f"{now[at]} at {list(at)}, {copy[at]} before, at {where[0]}:{where[1]}",
+                        "make a new array for each batch, or give the op ts.tensor(x), a copy",
+                    )
+                )
+
+
 class Tape:
     """Records the ops of a ``with`` block that involve a parameter, for one `backward`.
 
@@ -64,7 +116,10 @@ class Tape:
     ``profile=True`` it keeps figures for `report`.
 
     Values are kept as they are, not copied: an array that an op was given must not be written to
-    before `backward`. Row ids are copied, for batches of ids are often filled into one array.
+    before `backward`, or gradients are silently those of another function. ``debug=True`` keeps
+    copies of such arrays, and `backward` raises TapeError where one was written to: op, place.
+    Row ids and labels are always copied, for batches of ids are often filled into one array; a
+    parameter that was changed is always refused.
 
     >>> import numpy as np, tinygrad_sparse as ts
     >>> W = ts.parameter(np.ones((5, 2)))
@@ -74,8 +129,15 @@ class Tape:
     array([[4., 4.]])
     """
 
+    _watched: _Watched | None = None
+
     def __init__(
-        self, densify: str = "warn", *, persistent: bool = False, profile: bool = False
+        self,
+        densify: str = "warn",
+        *,
+        persistent: bool = False,
+        profile: bool = False,
+        debug: bool = False,
     ) -> None:
         if densify not in ("warn", "allow", "raise"):
             raise TapeError(explain("Tape", "densify='warn', 'allow' or 'raise'", repr(densify)))
@@ -85,6 +147,8 @@ class Tape:
         self._costs: dict[str, Cost] | None = {} if profile else None
         # (op, out, args, parents, static, line); entry 0 is a placeholder, for 0 means "constant"
         self._entries: list[Any] = [None]
+        if debug:
+            self._entries = self._watched = _Watched()
         self._leaves: dict[int, tuple[Tensor, int]] = {}  # parameter and its version at first use
         self._spent = False
         self._freed = 0  # how many entries were recorded before they were freed
@@ -177,6 +241,8 @@ class Tape:
         """Let go of every saved value."""
         self._freed += len(self._entries) - 1
         del self._entries[1:]
+        if self._watched is not None:
+            self._watched.copies.clear()
 
     def _note_densified(self, op: str, g: Any, line: tuple[str, int] | None) -> Densified:
         """Enter a gradient that turned dense into the ledger."""

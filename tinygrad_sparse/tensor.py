@@ -39,6 +39,7 @@ from tinygrad_sparse.errors import (
     explain,
 )
 from tinygrad_sparse.habits import HABITS as HABITS
+from tinygrad_sparse.habits import LOST as LOST
 
 from . import tape as _tape
 
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
         array: Array  # the table as it lies in memory
         lasting: bool  # whether there may be rows to settle again, once all are
         below: Pending | None  # who settles rows before this one does
+        above: Pending | None  # of one that lasts: the uppermost, if not itself
 
         def settle(self, rows: Any) -> None:
             """Bring these rows up to date: int64 ids, a slice of them, or ... for all."""
@@ -280,6 +282,7 @@ class Tensor:
                     "backward",
                     "a tensor computed from parameters inside `with ts.Tape():`",
                     f"{self.name} {self.shape}, which is {why}",
+                    None if self._node else LOST,
                 )
             )
         return self._tape.backward(self, seed, create_graph)
@@ -364,6 +367,7 @@ class Tensor:
         below = pending_of(self)
         if below is not pending:
             pending.below = below
+            _tell_lasting(below, pending)
         self._pending = pending
         try:
             del self._data
@@ -384,6 +388,7 @@ class Tensor:
         self._pending = pending.below
         if pending.below is None:
             self._data = pending.array
+        _tell_lasting(pending.below, pending.below)
 
     # -- behaving like an array --------------------------------------------------------------
 
@@ -545,6 +550,14 @@ def pending_of(x: Tensor) -> Pending | None:
     return None
 
 
+def _tell_lasting(pending: Pending | None, top: Pending | None) -> None:
+    """Whoever lasts has to know who is on top of it: it may outlive the tensor that says so."""
+    while pending is not None and not pending.lasting:
+        pending = pending.below
+    if pending is not None:
+        pending.above = None if top is pending else top
+
+
 def watch(x: Tensor, watcher: Watcher) -> None:
     """From now on `watcher` is told before anybody else sets rows of the parameter x."""
     if x._watchers is None:
@@ -668,9 +681,10 @@ def _own(array: Any, op: str, kinds: str, device: str | None) -> Array:
     source = as_ours(op, array)
     if source.dtype.kind not in kinds or source.dtype.itemsize > 8:
         wanted = "a float array (float16, float32, float64)" if kinds == "f" else "real numbers"
-        raise DtypeError(
-            explain(op, wanted, f"{source.dtype} {source.shape}", "convert it: array.astype(float)")
-        )
+        hint = "convert it: array.astype(float)" if source.dtype.kind in "iubf" else None
+        if hint is not None and not hasattr(array, "dtype"):
+            hint = "write 3.0 for 3"
+        raise DtypeError(explain(op, wanted, f"{source.dtype} {source.shape}", hint))
     # By its letter a dtype is NumPy's one object for it, so that the engine may compare with `is`.
     native = source.astype(source.dtype.char, order="C", copy=True)
     return native if device is None else _moved(native, device)

@@ -1,6 +1,7 @@
 """What each subcommand does; their options are in `options`."""
 
 import argparse
+import shlex
 import sys
 import time
 import warnings
@@ -60,6 +61,8 @@ def run_train(options: argparse.Namespace) -> int:
             warnings.warn(f"could not save {saved_to}, going on: {error}", stacklevel=1)
 
     begin, before = time.perf_counter(), run.words
+    if saved_to is None:
+        print("Ctrl-C would save nothing: --save FILE keeps the run, after each epoch too")
     with until_interrupted() as wanted:
         train(model, vocabulary, text, run, wanted=wanted, epoch_done=save_epoch)
         if not any(run.losses):  # or each stood alone
@@ -74,7 +77,10 @@ def run_train(options: argparse.Namespace) -> int:
         f" loss a pair {np.mean(run.losses[-99:]):.3f}, at first {run.losses[0]:.3f}"
     )
     if stopped:
-        hint = f"; go on with --resume {saved_to}" if saved_to is not None else ", nothing is saved"
+        again = [PROGRAM, "train", *filter(None, [options.corpus]), "--resume", saved_to]
+        hint = ", nothing is saved"
+        if saved_to is not None:
+            hint = f"; go on with: python -m examples.{shlex.join(map(str, again))}"
         print(f"interrupted{hint}", file=sys.stderr)
         return INTERRUPTED
     table = model.inputs.table.numpy()[len(vocabulary.words) :]  # of n-grams, if there are any
@@ -170,8 +176,11 @@ def of_loss(path: Path) -> Path:
 
 
 def run_neighbours(options: argparse.Namespace) -> None:
-    """A line for each word."""
-    print(neighbour_table(store.load_vectors(options.vectors), options.words, options.count))
+    """A line for each word. Raises UnknownWordError if not one of them has a vector."""
+    kv = store.load_vectors(options.vectors)
+    if not any(map(kv.has_vector, options.words)):
+        raise UnknownWordError(options.words[0])
+    print(neighbour_table(kv, options.words, options.count))
 
 
 def run_analogy(options: argparse.Namespace) -> None:
@@ -231,8 +240,9 @@ def run_plot(options: argparse.Namespace) -> None:
 def run_export(options: argparse.Namespace) -> None:
     """The vectors alone."""
     check_can_write(options.out, inputs=[options.vectors])
+    kind = options.format or formats.kind_by_name(options.out)
     kv = store.load_vectors(options.vectors)
-    formats.save(kv, options.out, options.format or formats.kind_by_name(options.out))
+    formats.save(kv, options.out, kind)
     print(f"{len(kv):,} vectors of {kv.vectors.shape[1]} numbers: {options.out}")
 
 

@@ -88,6 +88,8 @@ def files_of(path: Path) -> list[Path]:
     if others:
         rest = f" and {len(others) - 1} more" if len(others) > 1 else ""
         warnings.warn(f"left out {min(others)}{rest}: neither files nor folders", stacklevel=1)
+    if not found:
+        raise InputError(f"{path} is a folder with no files in it. Hint: name a text")
     return sorted(found)
 
 

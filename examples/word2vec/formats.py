@@ -111,9 +111,15 @@ def load(path: str | Path, kind: str | None = None) -> KeyedVectors:
             raise FormatError(f"{path}: {error}") from None
 
 
+ENDINGS = {".npz": "npz", ".txt": "text", ".vec": "text", ".bin": "binary"}
+
+
 def kind_by_name(path: Path) -> str:
-    """Which format the ending of a file's name asks for; binary if it says nothing."""
-    return {".npz": "npz", ".txt": "text", ".vec": "text"}.get(path.suffix, "binary")
+    """Which format the ending of a file's name asks for. Raises FormatError for another ending."""
+    if path.suffix.lower() not in ENDINGS:
+        known, hint = ", ".join(ENDINGS), f"{path.with_suffix('.bin').name}, or say --format"
+        raise FormatError(f"cannot export {path}: expected {known}. Hint: {hint}")
+    return ENDINGS[path.suffix.lower()]
 
 
 def kind_of(file: IO[bytes]) -> str:

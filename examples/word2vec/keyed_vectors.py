@@ -18,7 +18,9 @@ class UnknownWordError(KeyError):
         self.word = word
 
     def __str__(self) -> str:
-        return f"{self.word!r} is not in the vocabulary"
+        lower = self.word.lower()
+        hint = "" if lower == self.word else f". Hint: prose is learned in lower case: {lower!r}"
+        return f"{self.word!r} is not in the vocabulary{hint}"
 
 
 def unit_rows(vectors: np.ndarray) -> np.ndarray:
@@ -58,6 +60,11 @@ class KeyedVectors:
             got = f"{len(self.index)} different words and an array {self.vectors.shape}"
             raise ValueError(f"expected a row for each of the words, all different; got {got}")
         self.unit = unit_rows(self.vectors)
+
+    def __repr__(self) -> str:
+        shown = ", ".join(map(repr, self.words[:3])) + (", ..." if len(self) > 3 else "")
+        made = f", and n-grams in {len(self.gram_table)} rows" if self.grams else ""
+        return f"KeyedVectors({len(self)} of {self.vectors.shape[1]} numbers: {shown}{made})"
 
     def __len__(self) -> int:
         return len(self.words)

@@ -68,7 +68,7 @@ def parser() -> argparse.ArgumentParser:
         "--format",
         choices=("text", "binary", "npz"),
         help="text and binary are those of the original word2vec; gensim reads them [as OUT"
-        " ends: .npz; .txt or .vec for text; otherwise binary]",
+        " ends: .npz; .txt or .vec for text; .bin for binary]",
     )
     return p
 

@@ -34,7 +34,11 @@ def neighbour_table(kv: KeyedVectors, words: Sequence[str], count: int = 7) -> s
     lines = []
     for word in words:
         text = "  ".join(f"{other} {cosine:.2f}" for other, cosine in nearest.get(word, []))
-        lines.append(f"{word:>{width}} | {text if word in nearest else '(not in the vocabulary)'}")
+        if word not in nearest:
+            lower = word.lower()
+            other = f"; {lower} is" if lower != word and kv.has_vector(lower) else ""
+            text = f"(not in the vocabulary{other})"
+        lines.append(f"{word:>{width}} | {text}")
     return "\n".join(lines)
 
 

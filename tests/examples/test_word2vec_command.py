@@ -65,7 +65,8 @@ def test_ctrl_c_saves_and_resume_ends_with_the_same_bytes(
     step = train.optim.SGD.step
     monkeypatch.setattr(train.optim.SGD, "step", interrupting)
     assert command.main(["train", text, "--save", str(path), *SMALL]) == 130
-    assert f"interrupted; go on with --resume {path}" in capsys.readouterr().err
+    again = f"python -m examples.word2vec train {text} --resume {path}"
+    assert f"interrupted; go on with: {again}\n" in capsys.readouterr().err
     assert command.main(["neighbours", str(path), "cat"]) == 0  # usable as it is
     assert len(formats.read_arrays(path)["losses"]) == 100
     assert command.main(["train", text, "--resume", str(path)]) == 0
@@ -331,6 +332,29 @@ def test_a_name_says_which_format_is_exported(tmp_path, saved, name, kind):
     assert command.main(["export", saved, str(out)]) == 0
     with open(out, "rb") as file:
         assert formats.kind_of(file) == kind
+
+
+@pytest.mark.parametrize("name", ["v.npy", "v.csv", "v", "v.npz.gz"])
+def test_an_ending_of_no_format_is_refused(tmp_path, saved, capsys, name):
+    assert command.main(["export", saved, str(tmp_path / name)]) == 2
+    assert "expected .npz, .txt, .vec, .bin. Hint: v" in capsys.readouterr().err
+    assert not (tmp_path / name).exists()
+
+
+def test_words_that_are_all_unknown_are_an_error(saved, capsys):
+    assert command.main(["neighbours", saved, "zebra", "yak"]) == 2
+    assert "'zebra' is not in the vocabulary" in capsys.readouterr().err
+    assert command.main(["neighbours", saved, "CAT"]) == 2
+    assert "Hint: prose is learned in lower case: 'cat'" in capsys.readouterr().err
+    assert command.main(["neighbours", saved, "zebra", "cat", "Dog"]) == 0
+    out = capsys.readouterr().out
+    assert "zebra | (not in the vocabulary)" in out and "Dog | (not in the vocabulary; dog" in out
+
+
+def test_who_does_not_save_hears_that_ctrl_c_will_not_either(tmp_path, text, capsys):
+    for more in ([], ["--save", str(tmp_path / "run.npz")]):
+        assert command.main(["train", text, *SMALL, *more]) == 0
+        assert ("Ctrl-C would save nothing: --save" in capsys.readouterr().out) == (not more)
 
 
 def test_pictures_are_drawn_from_a_file(tmp_path, saved, capsys):

@@ -405,3 +405,9 @@ def test_what_no_array_of_words_can_hold_is_no_word(tmp_path):
     path.write_text(f"cats cats\0 {'x' * 1000} dog\n")
     with pytest.warns(UserWarning, match="left out words of more than 200 characters"):
         assert list(corpus.read_text(path, lines=True)) == [["cats", "cats", "dog"]]
+
+
+def test_a_folder_without_files_is_told(tmp_path):
+    (tmp_path / ".hidden").touch()
+    with pytest.raises(InputError, match="is a folder with no files in it"):
+        list(corpus.read_text(tmp_path))

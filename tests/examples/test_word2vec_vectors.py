@@ -391,3 +391,9 @@ def test_a_judgement_that_is_no_number_is_refused(tmp_path):
 
 def test_no_words_have_no_vectors():
     assert KeyedVectors(["cat", "dog"], np.eye(2))[[]].shape == (0, 2)
+
+
+def test_vectors_show_what_they_are_of():
+    kv = KeyedVectors(list("abcd"), np.zeros((4, 3)))
+    assert repr(kv) == "KeyedVectors(4 of 3 numbers: 'a', 'b', 'c', ...)"
+    assert repr(KeyedVectors(["a"], np.zeros((1, 2)))) == "KeyedVectors(1 of 2 numbers: 'a')"

@@ -25,13 +25,21 @@ def are_row_ids(ids: Any, size: int) -> bool:
     return unsigned.item(unsigned.argmax()) < size
 
 
+_HINTS = {
+    "f": "ids.astype(int)",
+    "b": "np.flatnonzero(mask) gives the rows of a mask",
+    **dict.fromkeys("US", "nn.hash_ids(keys, V) makes ids of text"),
+}
+
+
 def refuse_other_dtypes(op: str, ids: Any, context: str) -> None:
     """RowIndexError for what are no integers; NumPy makes [] float64, and no id is lost in it."""
     if ids.dtype.kind in "iu" or not (ids.size or ids.dtype != np.float64):
         return
-    boolean = ids.dtype.kind == "b"
-    hint = "np.flatnonzero(mask) gives the rows of a mask" if boolean else "ids.astype(int)"
-    raise RowIndexError(explain(op, "integer ids", f"{ids.dtype} {ids.shape}{context}", hint))
+    kind = ids.dtype.kind
+    raise RowIndexError(
+        explain(op, "integer ids", f"{ids.dtype} {ids.shape}{context}", _HINTS.get(kind))
+    )
 
 
 def out_of_range(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from tinygrad_sparse.errors import ArgumentError, explain
@@ -78,7 +79,9 @@ def split(kernel: Callable[..., Any], args: tuple[Any, ...], rows: int, nbytes: 
                     return
                 kernel(*args, start, min(start + size, rows))
 
-        helpers = [_executor().submit(work) for _ in range(_threads - 1)]
+        helpers = []
+        with suppress(RuntimeError):  # at the end of the interpreter there are no new ones
+            helpers += [_executor().submit(work) for _ in range(_threads - 1)]
         work()
         for helper in helpers:
             if not helper.cancel():  # it has begun

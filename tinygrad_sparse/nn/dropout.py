@@ -39,7 +39,10 @@ def dropout(x: Any, p: float, rng: np.random.Generator) -> Any:
 
 
 class Dropout(Module):
-    """`dropout` while training, and nothing after ``eval()``; draws from a generator of its own."""
+    """`dropout` while training, and nothing after ``eval()``; draws from a generator of its own.
+
+    Where that has come to is saved by `state_dict`, so that training goes on with the same zeros.
+    """
 
     def __init__(self, p: float = 0.5, *, seed: int | None = None) -> None:
         _check_probability("Dropout", p)

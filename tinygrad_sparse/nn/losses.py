@@ -121,6 +121,10 @@ def _chosen(op: str, scores: Any, targets: Any, weight: Any, ignore: int | None)
     if shape == tuple(scores.shape) and ids.dtype.kind == "f":
         hint = "targets.argmax(-1) are the ids of one-hot rows; nn.kl_div takes probabilities"
         raise ShapeError(explain(op, f"class ids {tuple(batch)}", describe(ids), hint))
+    if len(shape) == len(scores.shape) + 1 and ids.dtype.kind == "f":
+        got = f"{describe(ids)} for scores {describe(unwrap(scores))}"
+        hint = f"are they the wrong way round? {op}(scores, ids)"
+        raise ShapeError(explain(op, f"class ids {tuple(batch)}", got, hint))
     if weight is not None:
         weight = unwrap(as_array_beside(op, weight, scores)).astype(scores.dtype, copy=False)
     if ignore is not None:

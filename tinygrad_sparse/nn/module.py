@@ -7,17 +7,20 @@ from typing import Any
 
 import numpy as np
 
-from tinygrad_sparse.backend import adapter_of, as_host_array
-from tinygrad_sparse.errors import ArgumentError, CheckpointError, DtypeError, explain
+from tinygrad_sparse.backend import adapter_of, as_host_array, describe
+from tinygrad_sparse.errors import ArgumentError, CheckpointError, DtypeError, TapeError, explain
 from tinygrad_sparse.habits import HABITS
 from tinygrad_sparse.tensor import Tensor, move, native
+
+from .generators import state_of, words_of
 
 
 class Module:
     """Base of everything that has parameters: subclass it, assign them, write ``__call__``.
 
     Parameters and Modules are found in attributes, also inside lists, tuples and dicts; the name of
-    one is its path, as in ``layers.0.weight``. A parameter that is shared is listed once.
+    one is its path, as in ``layers.0.weight``. A parameter that is shared is listed once. A
+    ``np.random.Generator`` in an attribute, as Dropout has one, is a part of the state.
 
     >>> import numpy as np, tinygrad_sparse as ts
     >>> class Model(ts.nn.Module):
@@ -37,6 +40,20 @@ class Module:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise TypeError(f"{type(self).__name__}: a Module needs its own __call__")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        old = vars(self).get(name)
+        if type(old) is Tensor and old._node < 0 and not (value is None or type(value) is Tensor):
+            kind = type(self).__name__
+            hint = (
+                f"model.{name}.assign(values) sets its values, ts.parameter(values) makes another"
+            )
+            raise TapeError(
+                explain(
+                    kind, f"a Tensor or None as {name}, which is a parameter", describe(value), hint
+                )
+            )
+        super().__setattr__(name, value)
 
     def __getattr__(self, name: str) -> Any:
         if name in HABITS:
@@ -102,27 +119,45 @@ class Module:
             for name, a in value.constants().items()
         }
 
+    def _named_generators(self) -> dict[str, np.random.Generator]:
+        found: dict[int, tuple[str, np.random.Generator]] = {}
+        for path, value in _walk(self, ""):
+            if isinstance(value, np.random.Generator):
+                found.setdefault(id(value), (path, value))  # one that is shared is saved once
+        return dict(found.values())
+
     def state_dict(self) -> dict[str, np.ndarray]:
-        """A copy of every parameter and constant by name, NumPy's whatever the device."""
-        return {name: p.numpy() for name, p in self.named_parameters()} | self._named_constants()
+        """A copy of every parameter and constant by name, NumPy's whatever the device.
+
+        Of random generators the state, as uint64 numbers: with it training goes on bit for bit.
+
+        >>> import tinygrad_sparse as ts
+        >>> model = ts.nn.Sequential(ts.nn.Linear(2, 2), ts.nn.Dropout(seed=1))
+        >>> {name: a.shape for name, a in model.state_dict().items()}
+        {'layers.0.weight': (2, 2), 'layers.0.bias': (2,), 'layers.1.rng': (9,)}
+        """
+        state = {name: p.numpy() for name, p in self.named_parameters()} | self._named_constants()
+        return state | {name: words_of(rng) for name, rng in self._named_generators().items()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Overwrite the parameters. Checks all names, shapes and dtypes before it changes one.
 
         A constant has to be what it is here: with another, the parameters would mean another thing.
+        A generator that the state has nothing of, as one saved by an earlier version, is left as it
+        is.
         """
         parameters = dict(self.named_parameters())
         constants = self._named_constants()
-        mine = parameters | constants
+        generators = self._named_generators()
+        mine: dict[str, Any] = parameters | constants
         if not isinstance(state, Mapping):
             got = type(state).__name__
             raise CheckpointError(explain("load_state_dict", "arrays by name", got))
-        if set(state) != set(mine):
-            missing, extra = sorted(set(mine) - set(state)), sorted(set(state) - set(mine))
-            raise CheckpointError(
-                explain("load_state_dict", f"exactly the names {sorted(mine)}",
-                        f"missing {missing}, unknown {extra}")
-            )  # fmt: skip
+        missing, extra = set(mine) - set(state), set(state) - set(mine) - set(generators)
+        if missing or extra:
+            names = sorted(set(mine) | set(generators))
+            got = f"missing {sorted(missing)}, unknown {sorted(extra)}"
+            raise CheckpointError(explain("load_state_dict", f"exactly the names {names}", got))
         try:
             arrays = {k: native(as_host_array("load_state_dict", x)) for k, x in state.items()}
         except DtypeError as error:  # ragged lists
@@ -139,12 +174,15 @@ class Module:
             if not np.array_equal(arrays[name], here):
                 got = f"{arrays[name]}"
                 raise CheckpointError(explain("load_state_dict", f"{name} {here} as here", got))
+        drawn = {k: state_of(k, arrays[k], rng) for k, rng in generators.items() if k in arrays}
+        for name, new in drawn.items():
+            generators[name].bit_generator.state = new
         for name, p in parameters.items():
             p._overwrite(adapter_of(p._array()).asarray(arrays[name]))
 
 
 def _walk(value: Any, path: str, above: tuple[Any, ...] = ()) -> Iterator[tuple[str, Any]]:
-    """Depth first, in order of assignment: every Tensor and Module below, with its path.
+    """Depth first, in order of assignment: every Tensor, Module and generator, with its path.
 
     What refers back to something `above` it, as a child to its parent, is not entered again.
     """
@@ -153,6 +191,9 @@ def _walk(value: Any, path: str, above: tuple[Any, ...] = ()) -> Iterator[tuple[
             yield path, value
         return
     if any(value is one for one in above):
+        return
+    if isinstance(value, np.random.Generator):
+        yield path, value
         return
     if isinstance(value, Module):
         yield path, value

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from tinygrad_sparse.errors import ArgumentError, explain
+
 from .module import Module
 
 
@@ -19,6 +21,13 @@ class Sequential(Module):
     """
 
     def __init__(self, *layers: Callable[[Any], Any]) -> None:
+        for layer in layers:
+            if not callable(layer):
+                got, hint = (
+                    type(layer).__name__,
+                    "Sequential(a, b), or Sequential(*layers) of a list",
+                )
+                raise ArgumentError(explain("Sequential", "Modules and functions", got, hint))
         self.layers = list(layers)
 
     def __call__(self, x: Any) -> Any:

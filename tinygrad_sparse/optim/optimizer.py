@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
@@ -18,7 +19,8 @@ from tinygrad_sparse.errors import (
 )
 from tinygrad_sparse.gradstore import GradStore
 from tinygrad_sparse.slices import is_sparse
-from tinygrad_sparse.tensor import HABITS, Tensor, moving_rows, pending_of, unwatch, watch
+from tinygrad_sparse.tape import user_line
+from tinygrad_sparse.tensor import HABITS, LOST, Tensor, moving_rows, pending_of, unwatch, watch
 
 from .clip import RowCap
 from .proof import try_formula
@@ -147,7 +149,8 @@ class Optimizer:
         for p in group["params"]:
             if type(p) is not Tensor or p._node >= 0:
                 got = f"{p.name} {p.shape}" if type(p) is Tensor else type(p).__name__
-                raise TapeError(explain(name, "parameters made by ts.parameter", got))
+                hint = LOST if type(p) is Tensor else None
+                raise TapeError(explain(name, "parameters made by ts.parameter", got, hint))
         ids = [p.id for p in group["params"]]
         for p in group["params"]:
             if p.id in self._home or ids.count(p.id) > 1:
@@ -209,6 +212,8 @@ class Optimizer:
     ) -> None:
         """Update the parameters in `grads` that are this optimizer's; the others are left alone.
 
+        Where none is and none ever was, a warning says so.
+
         ``clip_rows=c`` steps by ``clip_grad_rows(grads, c)``, whose rows are then never stored.
         Everything is computed before anything is written: an error leaves all as it was. With
         `error_if_nonfinite`, so does a step that would write an infinity or a NaN. Threads that
@@ -223,6 +228,8 @@ class Optimizer:
         cap = None if clip_rows is None else RowCap(clip_rows, "clip_rows")
         with moving_rows:
             ours = [id for id in grads.get_ids() if id in self._home]
+            if not ours and len(grads) and not self._states:
+                self._warn_of_others(grads)
             asked = {settings: None for _, settings in (self._home[id] for id in ours)}
             now = {settings: settings.at(self.calls + 1) for settings in asked}
             updates = []
@@ -242,6 +249,16 @@ class Optimizer:
             for update in updates:
                 commit(update)
                 self._states[update.p.id] = update.state
+
+    def _warn_of_others(self, grads: GradStore) -> None:
+        """A batch may use none of what this optimizer has; before any did, it is a likely fault."""
+        mine, theirs = (
+            ", ".join(f"{p.name} {p.shape}" for p in some[:3]) + (", ..." if len(some) > 3 else "")
+            for some in ([p for p, _ in self._home.values()], list(grads))
+        )
+        hint = "a copy or another model's parameters are others; `W = W - ...` makes a constant"
+        text = explain("step", f"gradients of {type(self).__name__}'s {mine}", theirs, hint)
+        warnings.warn_explicit(text, UserWarning, *user_line(2))
 
     def _state(self, p: Tensor, settings: dict[str, Any], sparse: bool) -> State:
         state, array = self._states.get(p.id), p._array()

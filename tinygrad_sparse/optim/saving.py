@@ -16,7 +16,7 @@ from tinygrad_sparse.tensor import Tensor, native
 
 from .rule import Rule
 from .schedules import Stateful
-from .settings import Settings
+from .settings import COMMON, Settings
 from .state import State
 
 ELSEWHERE = "load it into the optimizer that saved it, with the settings it had"
@@ -106,7 +106,7 @@ def checked_groups(name: str, state: Any, own_groups: list[Settings], count: int
         own = sorted(set(group) - {"params", *settings.schedules()})
         named = isinstance(saved, dict) and set(own) <= set(saved) <= set(group) - {"params"}
         if not named:
-            raise _other_settings(name, own, saved, state["rules"])
+            raise _other_settings(name, own, set(group) - {"params"}, saved, state["rules"])
         loaded = _loaded_schedules(settings, saved)
         new = Settings(
             name, {**group, **{key: saved[key] for key in own}, **loaded}, settings.ranges
@@ -119,11 +119,21 @@ def checked_groups(name: str, state: Any, own_groups: list[Settings], count: int
     return groups
 
 
-def _other_settings(name: str, own: list[str], saved: Any, rules: Any) -> CheckpointError:
+def _other_settings(
+    name: str, own: list[str], known: set[str], saved: Any, rules: Any
+) -> CheckpointError:
     """The error of a group that has not the settings that this optimizer saves."""
-    theirs = sorted({repr(rule) for rule in rules if rule is not None})
-    if not theirs or not isinstance(saved, dict):
+    if not isinstance(saved, dict):
         return CheckpointError(explain(name, f"the settings {own}", repr(saved)))
+    missing, more = [k for k in own if k not in saved], [k for k in saved if k not in known]
+    theirs = sorted({repr(rule) for rule in rules if rule is not None})
+    if missing and not more and not set(missing) & set(COMMON):
+        got = f"one without {missing}, which was a schedule there, or was not saved"
+        hint = f"make {name} with the schedule that it had: a schedule is code, and is not saved"
+        return CheckpointError(explain(name, f"a state with the settings {own}", got, hint))
+    if not theirs:
+        got = f"{missing} missing, {more} unknown"
+        return CheckpointError(explain(name, f"the settings {own}", got, ELSEWHERE))
     wanted = f"a state that {name} saved, with the settings {own}"
     got = f"one of the rule {', '.join(theirs)}, with {list(saved)}"
     return CheckpointError(explain(name, wanted, got, ELSEWHERE))

@@ -161,7 +161,8 @@ def translated(name: str, entry: Mapping[str, Any]) -> dict[str, Any]:
     given = [f"{key}={entry[key]!r}" for key in ("beta1", "beta2") if key in entry]
     if not isinstance(betas, (tuple, list)) or len(betas) != 2 or given:
         got = ", ".join(given) or f"betas={betas!r}"
-        raise ArgumentError(explain(name, "betas=(beta1, beta2)", got))
+        hint = f"{name}(..., betas=(0.9, 0.999)) sets both" if given else None
+        raise ArgumentError(explain(name, "betas=(beta1, beta2)", got, hint))
     entry["beta1"], entry["beta2"] = betas
     return entry
 

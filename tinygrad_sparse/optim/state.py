@@ -33,6 +33,7 @@ class State(Slots):
     """Slots, stamps and history of one parameter's rows."""
 
     lasting = False
+    above: Pending | None = None
     proven = False  # whether the rule was seen to rest as it says
 
     def __init__(

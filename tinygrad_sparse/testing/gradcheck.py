@@ -6,6 +6,7 @@ with a derivative written by hand, and needs nothing else of this package.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -73,7 +74,7 @@ def check_grads(
     tinygrad_sparse.testing.diagnosis.GradientError: <lambda>: gradient of argument 0 at [0]: ...
     """
     options = _options("check_grads", eps, atol, rtol, seed, method)
-    arrays, wanted = own("check_grads", [unwrap(a) for a in args])
+    arrays, wanted = own("check_grads", [unwrap(a) for a in _listed("check_grads", args)])
     with no_grad():
         if method == "complex":
             _check_complex(f, arrays, wanted)
@@ -109,9 +110,36 @@ def check_vjp(
     tinygrad_sparse.testing.diagnosis.GradientError: sin: gradient of argument 0 at [0]: ...
     """
     options = _options("check_vjp", eps, atol, rtol, seed, method)
-    arrays, wanted = own("check_vjp", args)
+    arrays, wanted = own("check_vjp", _listed("check_vjp", args))
+    _check_taken("f", f, [f"argument {i}" for i in range(len(arrays))])
+    for rule in [vjp] if callable(vjp) else vjp:
+        if rule is not None:
+            _check_taken(
+                "a vjp", rule, ["g", "out", *(f"argument {i}" for i in range(len(arrays)))]
+            )
     problem = _written(f, vjp, arrays, wanted)
     _check_first_order(problem, _written(f, vjp, arrays, wanted), options)
+
+
+def _listed(op: str, args: Any) -> Sequence[Any]:
+    """`args`, which is a list even of one: an array would be taken for a list of its rows."""
+    if isinstance(args, (list, tuple)):
+        return args
+    raise ArgumentError(explain(op, "a list of arguments", type(args).__name__, f"{op}(..., [x])"))
+
+
+def _check_taken(what: str, f: Callable[..., Any], given: list[str]) -> None:
+    """Raise ArgumentError for a function that does not take what it will be given."""
+    try:
+        signature = inspect.signature(f)
+    except ValueError:  # of a function written in C that has none
+        return
+    try:
+        signature.bind(*given)
+    except TypeError as error:
+        wanted = f"{what} that takes ({', '.join(given)})"
+        got = f"{name_of(f)}{signature}: {error}"
+        raise ArgumentError(explain("check_vjp", wanted, got)) from None
 
 
 def _check_first_order(problem: Problem, again: Problem, options: Options) -> None:

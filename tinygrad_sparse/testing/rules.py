@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tinygrad_sparse.errors import ArgumentError, explain
 from tinygrad_sparse.gradstore import GradStore
 from tinygrad_sparse.optim import Optimizer, Rule
 from tinygrad_sparse.optim.history import BLOCK
@@ -158,6 +159,14 @@ def check_rule(rule: Rule | Make, **settings: Any) -> None:
     >>> check_rule(optim.Adam, lr=0.01)
     """
     given = rule
+    if isinstance(rule, Optimizer) or not (isinstance(rule, Rule) or callable(rule)):
+        got = (
+            f"{type(rule).__name__}, made already"
+            if callable(getattr(rule, "step", 0))
+            else f"{rule!r}"
+        )
+        hint = "check_rule(optim.Adam, lr=0.1): each law makes optimizers of its own"
+        raise ArgumentError(explain("check_rule", "a Rule, or what makes an optimizer", got, hint))
 
     def make(params: list[Tensor], **common: Any) -> Optimizer:
         if isinstance(given, Rule):

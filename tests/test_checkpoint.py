@@ -1,0 +1,112 @@
+"""Files of state: what goes in comes out, and what is no such file is told."""
+
+import json
+
+import numpy as np
+import pytest
+
+import tinygrad_sparse as ts
+from tinygrad_sparse import errors, nn, optim
+
+
+def equal(a, b):
+    """Of one kind, in all nesting, and the same bits."""
+    assert type(a) is type(b)
+    if isinstance(a, dict):
+        assert list(a) == list(b)
+        return all(equal(a[key], b[key]) for key in a)
+    if isinstance(a, list):
+        return len(a) == len(b) and all(map(equal, a, b))
+    if isinstance(a, np.ndarray):
+        np.testing.assert_array_equal(a, b, strict=True)
+        return True
+    return a == b or (a != a and b != b)
+
+
+STATE = {
+    "array": np.arange(6.0).reshape(2, 3)[:, ::2],
+    "": {"dict": {"array": 0}, "list": [[], {}, [None, True, 2**80, -1.5, "ä\0"]]},
+    "few": [np.zeros((0, 3), np.float16), np.array(3, np.int64), np.array(["a", "bc"])],
+    "numbers": [float("inf"), float("nan"), 0.1],
+}
+
+
+def test_what_is_saved_is_loaded(tmp_path):
+    path = tmp_path / "state"  # the name is as it is given
+    ts.save(path, STATE)
+    assert equal(ts.load(str(path)), STATE)
+    ts.save(path, (1, np.float32(0.5)))
+    assert equal(ts.load(path), [1, np.array(0.5, np.float32)])
+    assert [file.name for file in tmp_path.iterdir()] == ["state"]
+
+
+MAKERS = {
+    "adam": lambda p: optim.Adam(p, lr=0.01),
+    "lazy": lambda p: optim.Adam(p, lr=0.01, sparse="lazy", count="row"),
+    "nadam": lambda p: optim.NAdam(p, lr=0.01),
+    "plateau": lambda p: optim.SGD(p, lr=optim.Plateau(0.1), momentum=0.9, average=0.9),
+    "groups": lambda p: optim.RMSprop([{"params": p[:1]}, {"params": p[1:], "lr": 0.1}], lr=0.1),
+}
+
+
+@pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
+def test_training_goes_on_bit_for_bit_from_a_file(tmp_path, make):
+    def fresh():
+        model = nn.Sequential(nn.Embedding(40_000, 8, seed=0), nn.Dropout(0.3, seed=1))
+        model.layers.append(nn.Linear(8, 2, seed=2))
+        return model, make(model.parameters())
+
+    def train(model, opt, seed):
+        for ids in np.random.default_rng(seed).integers(0, 40_000, (5, 16)):
+            with ts.Tape() as tape:
+                loss = (model(ids) ** 2).sum()
+            opt.step(tape.backward(loss))
+        return {"model": model.state_dict(), "opt": opt.state_dict()}
+
+    first, second = fresh(), fresh()
+    ts.save(tmp_path / "run.npz", train(*first, 1))
+    state = ts.load(tmp_path / "run.npz")
+    second[0].load_state_dict(state["model"])
+    second[1].load_state_dict(state["opt"])
+    assert equal(train(*second, 2), train(*first, 2))
+
+
+@pytest.mark.parametrize(
+    ("state", "message"),
+    [
+        ({"a": [nn.Linear(2, 2)]}, r"at state\['a'\]\[0\], got Linear\. Hint: .*state_dict\(\)"),
+        ({"a": ts.tensor(1.0)}, r"at state\['a'\], got Tensor\. Hint: x\.numpy\(\)"),
+        (np.array([None]), "at state, got ndarray"),
+        ({1: 2}, "save: expected text as keys of state, got 1"),
+        (lambda: 0, "at state, got function"),
+    ],
+)
+def test_what_has_no_place_in_a_file_is_named_and_the_file_stays(tmp_path, state, message):
+    path = tmp_path / "run.npz"
+    ts.save(path, 1)
+    with pytest.raises(errors.CheckpointError, match=message):
+        ts.save(path, state)
+    assert ts.load(path) == 1
+
+
+def test_files_of_something_else_are_refused(tmp_path):
+    path = tmp_path / "run.npz"
+    wrong = "load: expected a file that ts.save wrote, got .*run.npz, which fails with "
+    with pytest.raises(errors.StorageError, match=r"load: expected a file .* to read"):
+        ts.load(path)
+    with pytest.raises(errors.StorageError, match=r"save: expected a file .* to write"):
+        ts.save(tmp_path / "none" / "run.npz", 1)
+    ts.save(path, STATE)
+    whole = path.read_bytes()
+    other = json.dumps({"format": "another", "state": 1}).encode()
+    for write in (
+        lambda: path.write_text("hello"),
+        lambda: path.write_bytes(whole[: len(whole) // 2]),
+        lambda: np.savez(path, a=np.ones(2)),
+        lambda: np.savez(path, header=np.array([{}], object)),
+        lambda: np.savez(path, header=np.frombuffer(other, np.uint8)),
+        lambda: np.savez(path, header=np.frombuffer(b"[]", np.uint8)),
+    ):
+        write()
+        with pytest.raises(errors.CheckpointError, match=wrong):
+            ts.load(path)

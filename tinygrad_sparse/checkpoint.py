@@ -1,0 +1,102 @@
+"""Files of state: dicts, lists, numbers, text and arrays in one .npz, without pickle. Floor 5.
+
+May import `backend` and `errors`. A file that somebody else made can hold wrong numbers, but it
+cannot run anything; whether the numbers fit is for `load_state_dict` to say.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tinygrad_sparse.errors import CheckpointError, StorageError, explain
+
+FORMAT = "tinygrad_sparse state 1"
+HEADER = "header"
+PLAIN = (bool, int, float, str)
+
+
+def save(path: str | os.PathLike[str], state: Any) -> None:
+    """Write state, as `state_dict` gives it, to one .npz file; `load` reads it.
+
+    `state` is dicts by text, lists, numbers, text, None and arrays, in any nesting; a tuple becomes
+    a list. The file appears whole or not at all. Raises CheckpointError for anything else in it,
+    and StorageError for a file that cannot be written.
+
+    >>> import tempfile, tinygrad_sparse as ts
+    >>> model = ts.nn.Linear(3, 2, seed=0)
+    >>> opt = ts.optim.Adam(model.parameters(), lr=0.1)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder, "run.npz")
+    ...     ts.save(path, {"model": model.state_dict(), "opt": opt.state_dict(), "epoch": 7})
+    ...     state = ts.load(path)
+    >>> model.load_state_dict(state["model"])
+    >>> opt.load_state_dict(state["opt"])
+    >>> state["epoch"]
+    7
+    """
+    arrays: list[np.ndarray] = []
+    header = json.dumps({"format": FORMAT, "state": _written(state, "state", arrays)})
+    named = {HEADER: np.frombuffer(header.encode(), np.uint8)}
+    named |= {str(i): a for i, a in enumerate(arrays)}
+    path = Path(path)
+    unfinished = path.with_name(f"{path.name}.{secrets.token_hex(4)}.partial")
+    try:
+        with open(unfinished, "xb") as file:
+            np.savez(file, **named)  # type: ignore[arg-type]
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(unfinished, path)
+    except OSError as error:
+        raise StorageError(explain("save", f"a file {path} to write", f"{error}")) from error
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def load(path: str | os.PathLike[str]) -> Any:
+    """What `save` wrote. Raises CheckpointError for a file of anything else, and StorageError."""
+    try:
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as zipped:
+            header = json.loads(zipped[HEADER].tobytes())
+            if header["format"] != FORMAT:
+                raise ValueError(f"its format is {header['format']!r}")
+            return _read(header["state"], zipped)
+    except OSError as error:
+        raise StorageError(explain("load", f"a file {path} to read", f"{error}")) from error
+    except Exception as error:  # its readers have no end of names for what a file can be
+        got = f"{path}, which fails with {type(error).__name__}: {error}"
+        raise CheckpointError(explain("load", "a file that ts.save wrote", got)) from error
+
+
+def _written(x: Any, place: str, arrays: list[np.ndarray]) -> Any:
+    """`x` as JSON has it: an array as its number, a dict as one inside a dict, to tell them."""
+    if x is None or isinstance(x, PLAIN):
+        return x
+    if isinstance(x, dict):
+        for key in x:
+            if not isinstance(key, str):
+                raise CheckpointError(explain("save", f"text as keys of {place}", repr(key)))
+        return {"dict": {key: _written(v, f"{place}[{key!r}]", arrays) for key, v in x.items()}}
+    if isinstance(x, (list, tuple)):
+        return [_written(v, f"{place}[{i}]", arrays) for i, v in enumerate(x)]
+    if isinstance(x, (np.ndarray, np.generic)) and x.dtype.kind in "biufUS":
+        arrays.append(np.asarray(x))
+        return {"array": len(arrays) - 1}
+    hint = "x.numpy() is the array of a Tensor or a GPU's, .state_dict() what a Module holds"
+    wanted = f"numbers, text, arrays, lists or dicts at {place}"
+    raise CheckpointError(explain("save", wanted, type(x).__name__, hint))
+
+
+def _read(x: Any, zipped: Any) -> Any:
+    if isinstance(x, list):
+        return [_read(v, zipped) for v in x]
+    if not isinstance(x, dict):
+        return x
+    if "array" in x:
+        return zipped[str(x["array"])]
+    return {key: _read(v, zipped) for key, v in x["dict"].items()}
