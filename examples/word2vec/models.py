@@ -24,7 +24,7 @@ class Settings(NamedTuple):
     dim: int = 100
     window: int = 5
     negatives: int = 5  # each true pair weighs as much as this many drawn ones ...
-    shared: int = 16  # ... of which a span looks at this many
+    shared: int = 12  # ... of which a span looks at this many
     parts: int = 0  # rows that the n-grams of words share; 0: words are whole
     shortest: int = 3
     longest: int = 6

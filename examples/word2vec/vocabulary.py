@@ -121,7 +121,7 @@ class NegativeSampler:
     def __init__(self, counts: np.ndarray, power: float = 0.75) -> None:
         weights = np.cumsum(counts**power)
         self.cumulative = weights / weights[-1]
-        ends = np.arange((1 << (8 * len(counts)).bit_length()) + 1)
+        ends = np.arange((1 << (4 * len(counts)).bit_length()) + 1)
         ends = ends / (len(ends) - 1)
         first = np.searchsorted(self.cumulative, ends[:-1], side="right")
         last = np.searchsorted(self.cumulative, ends[1:], side="left")
