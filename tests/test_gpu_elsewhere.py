@@ -302,11 +302,12 @@ ELSEWHERE = {
 APART = {
     "GradStore": "__contains__ __copy__ __deepcopy__ __getitem__ __iter__ __len__ __mul__ __radd__"
     " __rmul__ __truediv__ get get_by_id get_ids items norm parameter pop to_dense touched_rows",
-    "IndexedSlices": "__array__ __array_ufunc__ __mul__ __neg__ __rmul__ __truediv__ astype"
-    " coalesce norm reshape to_dense",
+    "IndexedSlices": "__array__ __array_ufunc__ __eq__ __getattr__ __getitem__ __hash__ __mul__"
+    " __neg__ __rmul__ __truediv__ astype coalesce norm reshape to_dense",
     "Optimizer": "__copy__ __deepcopy__ __getattr__ __setattr__ add_group averaged averages flush"
     " state_bytes state_dict",
-    "Module": "__getattr__ constants eval named_parameters parameters state_dict to train",
+    "Module": "__getattr__ __setattr__ constants eval named_parameters parameters state_dict to"
+    " train",
     "Tape": "__bool__ __enter__ __exit__ __len__ report",
     "nn": "Dropout Module dropout",
     "optim": "FTRL SGD Adadelta Adagrad Adam AdamW NAdam RMSprop RowwiseAdagrad Optimizer Plateau"
