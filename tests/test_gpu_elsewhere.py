@@ -306,7 +306,8 @@ APART = {
     " __neg__ __rmul__ __truediv__ astype coalesce norm reshape to_dense",
     "Optimizer": "__copy__ __deepcopy__ __getattr__ __setattr__ add_group averaged averages flush"
     " state_bytes state_dict",
-    "Module": "__getattr__ __setattr__ constants eval named_parameters parameters state_dict to train",
+    "Module": "__getattr__ __setattr__ constants eval named_parameters parameters state_dict to"
+    " train",
     "Tape": "__bool__ __enter__ __exit__ __len__ report",
     "nn": "Dropout Module dropout",
     "optim": "FTRL SGD Adadelta Adagrad Adam AdamW NAdam RMSprop RowwiseAdagrad Optimizer Plateau"

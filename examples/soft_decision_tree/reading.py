@@ -14,6 +14,7 @@ from sklearn.base import is_classifier
 from sklearn.metrics import r2_score
 from sklearn.utils.validation import check_is_fitted
 
+from tinygrad_sparse.errors import explain
 from tinygrad_sparse.nn.soft_tree import is_whole
 
 from .base import SoftDecisionTree
@@ -65,12 +66,20 @@ def agreement(tree: SoftDecisionTree, X: Any) -> float:
     return float(np.mean(soft == hard) if is_classifier(tree) else r2_score(soft, hard))
 
 
+def check_tree(op: str, tree: Any) -> None:
+    """Raise TypeError for what is no tree: a pipeline, say."""
+    if not isinstance(tree, SoftDecisionTree):
+        hint = "pipeline[-1] is the last step of a pipeline, which sees what the others make of X"
+        raise TypeError(explain(op, "a soft decision tree", type(tree).__name__, hint))
+
+
 def names_of(
     tree: SoftDecisionTree,
     feature_names: Sequence[str] | None,
     image_shape: tuple[int, int] | None = None,
 ) -> list[str]:
     """The names of the features: as given, as learned with, or made up; places in an image."""
+    check_tree("to show a tree", tree)
     check_is_fitted(tree)
     if image_shape is not None:
         check_image_shape(image_shape, tree.n_features_in_)

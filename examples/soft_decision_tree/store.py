@@ -18,6 +18,7 @@ from tinygrad_sparse.errors import CheckpointError, explain
 from ..program import header_of, write_npz
 from .base import Built, SoftDecisionTree
 from .estimator import SoftDecisionTreeClassifier, SoftDecisionTreeRegressor
+from .reading import check_tree
 
 FORMAT = "soft decision tree 3"
 KINDS = {kind.__name__: kind for kind in (SoftDecisionTreeClassifier, SoftDecisionTreeRegressor)}
@@ -32,6 +33,7 @@ def save(tree: SoftDecisionTree, path: str | Path) -> None:
     The file appears whole or not at all. Raises CheckpointError for a setting that has no place in
     JSON, such as a RandomState.
     """
+    check_tree("save", tree)
     state = tree.__getstate__()
     if "_model" not in state:
         raise CheckpointError(explain("save", "a fitted tree", f"{tree!r}", "call fit first"))

@@ -1478,3 +1478,15 @@ def test_a_leaf_of_many_classes_says_its_likeliest():
     y = np.repeat(np.arange(500), 2)
     tree = SoftDecisionTreeClassifier(depth=1, max_iter=1, random_state=0).fit(X, y)
     assert re.search(r"leaf 0 says \d+ \(0.0\d+\)", export_text(tree))
+
+
+def test_a_pipeline_is_told_to_give_its_tree(grown, tmp_path):
+    pipeline = make_pipeline(grown[0])
+    message = r"a soft decision tree, got Pipeline\. Hint: pipeline\[-1\]"
+    for use in (
+        lambda: save(pipeline, tmp_path / "tree.npz"),
+        lambda: export_text(pipeline),
+        lambda: plot_tree(pipeline),
+    ):
+        with pytest.raises(TypeError, match=message):
+            use()
