@@ -164,7 +164,9 @@ def test_a_rule_with_right_numbers_and_too_many_rows_is_noticed(rule):
 
     case = Case(lambda x: doubled(x[::-1])[1:], [normal(5, 3)], name="doubled")
     check_op(case, [law for law in LAWS if law is not exact_rows])
-    with pytest.raises(AssertionError, match="doubled: the row rule is wrong for argument 0, lead 1, one"):
+    with pytest.raises(
+        AssertionError, match="doubled: the row rule is wrong for argument 0, lead 1, one"
+    ):
         exact_rows(case)
 
 
