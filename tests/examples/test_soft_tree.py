@@ -1105,7 +1105,7 @@ def test_every_bundled_set_is_split_and_scaled():
 def write_idx(path, array):
     header = bytes([0, 0, 8, array.ndim]) + np.array(array.shape, ">u4").tobytes()
     raw = header + array.astype(np.uint8).tobytes()
-    path.write_bytes(gzip.compress(raw) if path.suffix == ".gz" else raw)
+    path.write_bytes(gzip.compress(raw, mtime=0) if path.suffix == ".gz" else raw)
 
 
 def test_a_folder_of_idx_files(tmp_path):
@@ -1465,7 +1465,7 @@ def test_examples_that_cannot_be_used_are_one_sentence(tmp_path, capsys, name, c
     assert message in capsys.readouterr().err.splitlines()[-1]
 
 
-@pytest.mark.parametrize("content", [b"\0", gzip.compress(b"\0\0\x08\1" * 99)[:-9]])
+@pytest.mark.parametrize("content", [b"\0", gzip.compress(b"\0\0\x08\1" * 99, mtime=0)[:-9]])
 def test_a_file_of_images_that_was_cut_short_is_refused(tmp_path, content):
     path = tmp_path / ("x.gz" if len(content) > 1 else "x")
     path.write_bytes(content)
