@@ -79,7 +79,7 @@ def test_looking_at_a_recorded_gradient_without_recording_does_not_cut_it_off():
         loss = (W[[0, 0]] ** 3).sum() + (W[[1]] ** 3).sum()
         g = tape.backward(loss, create_graph=True)[W]
         with ts.no_grad():
-            g.coalesce(), g.norm(), g.values  # noqa: B018
+            g.coalesce(), g.norm(), g.values
         second = (g.coalesce().values ** 2).sum()
     # (6w²)² + (3v²)²
     assert tape.backward(second)[W].to_dense().ravel().tolist() == [144.0, 36.0 * 8]
@@ -253,7 +253,7 @@ def test_a_name_from_elsewhere_says_what_to_write(use, hint):
 
 def test_a_name_that_nobody_has_is_missing_as_in_any_module():
     with pytest.raises(AttributeError, match=r"has no attribute 'spam'$"):
-        ts.spam  # noqa: B018
+        ts.spam
 
 
 def test_tensor_is_final():
@@ -285,4 +285,4 @@ def test_one_hot_targets_are_told_from_ids():
 
 def test_comparing_shapes_that_do_not_fit_is_named():
     with pytest.raises(errors.ShapeError, match=r"^lt: expected shapes that fit together"):
-        ts.parameter(np.ones(2)) < np.ones(3)  # noqa: B015
+        ts.parameter(np.ones(2)) < np.ones(3)

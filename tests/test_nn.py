@@ -92,7 +92,7 @@ def test_a_missing_attribute_is_reported_as_python_does():
             return self.nothing
 
     with pytest.raises(AttributeError, match="'Model' object has no attribute 'nothing'"):
-        Model().broken  # noqa: B018
+        Model().broken
 
 
 def test_state_dict_round_trip(tmp_path):

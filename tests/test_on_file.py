@@ -407,7 +407,7 @@ def test_what_is_owed_is_written_when_nobody_has_the_parameter_any_more(tmp_path
 @pytest.mark.parametrize("end", ["", "raise KeyboardInterrupt", "os.fork()"])
 def test_what_is_owed_is_written_at_the_end_of_the_interpreter(tmp_path, end):
     if "fork" in end and not hasattr(os, "fork"):
-        pytest.skip("no fork")
+        pytest.skip("this system has no fork")
     script = f"""
         import os, sys
         import numpy as np, tinygrad_sparse as ts

@@ -87,7 +87,8 @@ class Graphs(RuleBasedStateMachine):
     def two(self, x, y, name):
         (x, p), (y, q) = x, y
         # of the shorter shape only the last axes meet some
-        if any(m != n and 1 not in (m, n) for m, n in zip(x.shape[::-1], y.shape[::-1])):  # noqa: B905
+        pairs = zip(x.shape[::-1], y.shape[::-1], strict=False)
+        if any(m != n and 1 not in (m, n) for m, n in pairs):
             y, q = ops.sum(y), ref.total(q)  # shapes that do not broadcast: then a scalar
         ours, theirs = TWO[name]
         return self.keep(ours(x, y), theirs(p, q))

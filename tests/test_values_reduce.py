@@ -174,7 +174,7 @@ def test_products_over_several_axes_in_any_order():
     x = draw(np.float64, 2, 3, 4)
     for axis in ((0, 2), (2, 0), (1, 2), (-1, -2), None):
         whole = np.prod(x, axis=axis, keepdims=True)
-        np.testing.assert_allclose(gradient(lambda v: ops.prod(v, axis), x), whole / x)  # noqa: B023
+        np.testing.assert_allclose(gradient(lambda v, axis=axis: ops.prod(v, axis), x), whole / x)
 
 
 def test_a_running_product_where_parts_overflow_and_a_zero_comes_first():
@@ -205,7 +205,7 @@ def test_no_degrees_of_freedom_is_nan_of_the_right_shape(op, dtype):
         x = draw(dtype, 6)[: math.prod(shape)].reshape(shape)
         same(op(x, 1, ddof), np.full(2, np.nan, dtype))
         same(op(x, axis=1, ddof=ddof, keepdims=True), np.full((2, 1), np.nan, dtype))
-        same(gradient(lambda v: op(v, 1, ddof), x), np.full(shape, np.nan, dtype))  # noqa: B023
+        same(gradient(lambda v, ddof=ddof: op(v, 1, ddof), x), np.full(shape, np.nan, dtype))
 
 
 @pytest.mark.parametrize("ddof", [0, 1, 1.5])

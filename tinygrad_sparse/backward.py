@@ -111,7 +111,9 @@ def as_seed(loss: Tensor, seed: Any, create_graph: bool) -> Any:
         if g.shape != loss.shape or g.dtype.kind not in "fiub":
             raise ShapeError(explain("backward", f"a seed of shape {loss.shape}", describe(g)))
         if create_graph and type(seed) is Tensor:
-            return seed if g.dtype == data.dtype else seed.astype(data.dtype)  # type: ignore[attr-defined]
+            if g.dtype == data.dtype:
+                return seed
+            return seed.astype(data.dtype)  # type: ignore[attr-defined]  # a method from `ops`
         g = g.astype(data.dtype, copy=True)
     return constant(g) if create_graph else g
 

@@ -48,7 +48,7 @@ def save(path: str | os.PathLike[str], state: Any) -> None:
     unfinished = path.with_name(f"{path.name}.{secrets.token_hex(4)}.partial")
     try:
         with open(unfinished, "xb") as file:
-            np.savez(file, **named)  # type: ignore[arg-type]
+            np.savez(file, **named)  # type: ignore[arg-type]  # none is named allow_pickle
             file.flush()
             os.fsync(file.fileno())
         os.replace(unfinished, path)

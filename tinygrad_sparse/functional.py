@@ -35,7 +35,7 @@ def _variable(x: Any, tape: Tape) -> Tensor:
     if type(x) is Tensor and x._node:
         return identity(x)
     data = parameter(x)._data
-    tape._entries.append((identity.op, data, (data,), (0,), None, None))  # type: ignore[attr-defined]
+    tape._entries.append((identity.op, data, (data,), (0,), None, None))  # type: ignore[attr-defined]  # an op's function
     return recorded(data, len(tape._entries) - 1, tape)
 
 

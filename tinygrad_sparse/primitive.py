@@ -152,8 +152,8 @@ def primitive(
         call.__module__ = forward.__module__
         shown = [p.replace(kind=p.POSITIONAL_OR_KEYWORD) for p in parameters]
         if not variadic:
-            call.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
-        call.op = op  # type: ignore[attr-defined]
+            call.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]  # for help()
+        call.op = op  # type: ignore[attr-defined]  # a function carries it
         composite(methods=methods, kinks=kinks)(call)
         if reflected is not None:
             setattr(Tensor, reflected, lambda self, other: call(other, self))
@@ -182,7 +182,7 @@ def composite(
     """Declare what an op made of other ops has besides its body: Tensor methods, and kinks."""
 
     def declare(f: Callable[..., Any]) -> Callable[..., Any]:
-        f.kinks = tuple(kinks)  # type: ignore[attr-defined]
+        f.kinks = tuple(kinks)  # type: ignore[attr-defined]  # a function carries them
         for method in methods:
             setattr(Tensor, method, f)
         return f

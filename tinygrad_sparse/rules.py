@@ -60,7 +60,7 @@ class Kink(NamedTuple):
 
     args: tuple[Any, ...]
     cotangents: tuple[Any, ...]
-    static: dict[str, Any] = {}  # noqa: RUF012
+    static: dict[str, Any] = {}  # noqa: RUF012  never written to
 
 
 def _broadcast_roles(lead: int, out: Shape, shapes: list[Shape], static: dict[str, Any]) -> Roles:

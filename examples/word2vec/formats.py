@@ -234,7 +234,7 @@ def _check_vectors(words: Sequence[str], vectors: np.ndarray) -> None:
 # What NumPy and the zip and deflate under it raise for what is no .npz file; TypeError for a .npy.
 UNREADABLE = (
     OSError, ValueError, EOFError, KeyError, TypeError, AttributeError, RuntimeError,
-    NotImplementedError, zipfile.BadZipFile, zlib.error,
+    zipfile.BadZipFile, zlib.error,
 )  # fmt: skip
 
 

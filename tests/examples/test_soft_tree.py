@@ -271,7 +271,6 @@ CHECKED = [
 ]
 
 
-@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")
 @parametrize_with_checks(CHECKED)
 def test_scikit_learn_estimator_checks(estimator, check):
     check(estimator)  # no check is declared to fail

@@ -46,13 +46,13 @@ def kernels(machine: Any) -> Iterator[None]:
     """Within, the adapter launches its CUDA texts: `machine` runs them on the CPU."""
     launching = _adapter[0].launching
     launching.compiled.cache_clear()
-    cupy.RawModule = raw_modules(machine)  # type: ignore[attr-defined]
+    cupy.RawModule = raw_modules(machine)
     launching.wanted = True
     try:
         yield
     finally:
         launching.wanted = False
-        del cupy.RawModule  # type: ignore[attr-defined]
+        del cupy.RawModule
 
 
 @contextmanager

@@ -321,7 +321,7 @@ for _name in (
 for _name in ("neg", "pos", "abs", "invert"):
     _function = getattr(operator, _name)
     setattr(ndarray, f"__{_name}__", lambda x, f=_function: compute(f, x))
-ndarray.__hash__ = None  # type: ignore[assignment]
+ndarray.__hash__ = None
 ndarray.__module__ = "cupy"
 
 

@@ -97,9 +97,9 @@ def own_ids(op: str, ids: Array, size: int, context: str) -> Array:
     return xp.where(bad, 0, wide)
 
 
-def _leave(*flag: Any) -> None:
+def _leave(bad: Array, id: Array, at: Array, error: Callable[[Any, Any], Exception]) -> None:
     """Have a flag read later: see `_unread`."""
-    _unread.append(flag)  # type: ignore[arg-type]
+    _unread.append((bad, id, at, error))
     if debug or len(_unread) >= UNREAD:
         check_ids()
 

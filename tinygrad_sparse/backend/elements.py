@@ -138,7 +138,7 @@ def _place(context: Any, builder: Any, kind: Any, view: Any, *index: Any) -> Any
 
 
 @intrinsic
-def read(typing, arrays, row, place, column):  # type: ignore[no-untyped-def]
+def read(typing, arrays, row, place, column):  # type: ignore[no-untyped-def]  # numba types it
     """The numbers at `column` of a row of the first array and of a `place` of the others."""
     result = types.UniTuple(Element(arrays.dtype.dtype), len(arrays))
 
@@ -153,7 +153,7 @@ def read(typing, arrays, row, place, column):  # type: ignore[no-untyped-def]
 
 
 @intrinsic
-def write(typing, arrays, row, place, column, new):  # type: ignore[no-untyped-def]
+def write(typing, arrays, row, place, column, new):  # type: ignore[no-untyped-def]  # numba types it
     """Put ``new[k]`` where `read` finds the number of array k."""
     if len(new) != len(arrays):
         return None
@@ -171,7 +171,7 @@ def write(typing, arrays, row, place, column, new):  # type: ignore[no-untyped-d
 
 
 @intrinsic
-def prefetch(typing, arrays, row, place):  # type: ignore[no-untyped-def]
+def prefetch(typing, arrays, row, place):  # type: ignore[no-untyped-def]  # numba types it
     """Ask memory for a row of an array; for the same of the first of a tuple, `place` of others."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:

@@ -22,7 +22,7 @@ import numpy as np
 
 from . import numpy as reference
 from . import threads
-from .numpy import *  # noqa: F403
+from .numpy import *  # noqa: F403  what is not defined below is NumPy's
 
 FEW, SMALL = 128, 2048  # rows and elements: fewer are not worth loading a compiler for
 DENSE = 2**13  # elements of a dense update: fewer are as fast in NumPy

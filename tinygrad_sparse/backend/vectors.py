@@ -103,7 +103,7 @@ def _add_product(builder: Any, variable: Any, a: Any, b: Any) -> None:
 
 
 @intrinsic
-def dots(typing, x, y, rows, columns):  # type: ignore[no-untyped-def]
+def dots(typing, x, y, rows, columns):  # type: ignore[no-untyped-def]  # numba types it
     """x[r] · y[c] for each r of the tuple `rows` and each c of `columns`, as one tuple."""
     m, n = len(rows), len(columns)
     result = types.UniTuple(x.dtype, m * n)
@@ -129,7 +129,7 @@ def dots(typing, x, y, rows, columns):  # type: ignore[no-untyped-def]
 
 
 @intrinsic
-def weighted_sum(typing, y, at, weights, count, out, row):  # type: ignore[no-untyped-def]
+def weighted_sum(typing, y, at, weights, count, out, row):  # type: ignore[no-untyped-def]  # numba types it
     """out[row] = the sum over k < count of weights[k] · y[at[k]], in the order of k."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:

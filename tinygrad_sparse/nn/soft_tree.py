@@ -251,7 +251,7 @@ def log_likelihood(log_leaves: Any, log_q: Any) -> Any:
     >>> Q = np.array([[0.9, 0.2], [0.1, 0.8]])
     >>> np.exp(log_likelihood(np.log([[0.5, 0.5]]), np.log(Q[[1]])))
     array([0.45])
-    """  # noqa: E501
+    """  # noqa: E501  shapes in one line
     log_leaves, log_q = (as_array("log_likelihood", x, REAL) for x in (log_leaves, log_q))
     shapes = tuple(log_leaves.shape), tuple(log_q.shape)
     stretches = broadcasts(*shapes) or broadcasts(*reversed(shapes))

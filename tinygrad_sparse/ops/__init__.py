@@ -69,5 +69,5 @@ for _module in MODULES:
     __all__ += sorted(_ops)
 
 __getattr__ = pointing(__name__, {})
-Tensor.T = property(shape.transpose)  # type: ignore[attr-defined]
+Tensor.T = property(shape.transpose)  # type: ignore[attr-defined]  # Tensor's ops come from here
 register(Tensor, recorded)

@@ -243,5 +243,5 @@ def pad(x: Any, pad_width: Any, mode: str = "constant", constant_values: Any = 0
         return _pad(x, index=index, width=width, constant_values=constant_values)
     for axis, (n, pair) in enumerate(zip(shape, width, strict=True)):
         if pair != (0, 0):
-            x = take(x, np.pad(np.arange(n), pair, mode), axis)  # type: ignore[call-overload]
+            x = take(x, np.pad(np.arange(n), pair, mode), axis)  # type: ignore[call-overload]  # checked
     return x

@@ -129,7 +129,7 @@ def rule(
             hint = "declare a second function"
             raise ArgumentError(explain(f"rule {formula.__name__}", wanted, "both", hint))
         # Kernels for single elements cannot run a formula that sums over a row.
-        formula.whole_rows = bool(per_row)  # type: ignore[attr-defined]
+        formula.whole_rows = bool(per_row)  # type: ignore[attr-defined]  # a function carries it
         declared = Rule(
             formula, tuple(slots), still, rest, tuple(per_row), dict(start or {}), names, prepare,
             tuple(squares), defaults,

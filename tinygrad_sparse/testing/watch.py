@@ -44,11 +44,11 @@ def no_densify() -> Iterator[None]:
                     f"the op was called at {record.where}")
         )  # fmt: skip
 
-    Tape._note_densified = refuse  # type: ignore[assignment]
+    Tape._note_densified = refuse  # type: ignore[assignment]  # until the block ends
     try:
         yield
     finally:
-        Tape._note_densified = note  # type: ignore[method-assign]
+        Tape._note_densified = note  # type: ignore[method-assign]  # as it was
 
 
 class _Entries(list[Any]):

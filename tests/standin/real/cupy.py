@@ -10,9 +10,9 @@ from pathlib import Path
 
 sys.path[:0] = [str(folder) for folder in Path(__file__).parents[2:4]]  # tests, and the root
 
-import cuda_machines  # noqa: E402
-import standin  # noqa: E402
-from standin.functions import raw_modules  # noqa: E402
+import cuda_machines  # noqa: E402  the path comes first
+import standin  # noqa: E402  likewise
+from standin.functions import raw_modules  # noqa: E402  likewise
 
 standin.cupy.RawModule = raw_modules(cuda_machines.Cpu(os.environ["CUDA_ON_CPU"]))
 sys.modules["cupy"] = standin.cupy

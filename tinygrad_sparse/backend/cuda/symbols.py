@@ -286,7 +286,7 @@ class Setting:
         self.graph.fail(f"the setting {self.text} as a fixed number", hint)
 
     __float__ = __int__ = __index__ = __array__ = _number
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None  # type: ignore[assignment]  # as Python has it for what is not hashed
 
 
 def _binary(sign: str, function: Callable[..., Any]) -> None:
