@@ -3,17 +3,17 @@
 import argparse
 import json
 import os
-import secrets
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import IO, Any, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
+
+from tinygrad_sparse.checkpoint import whole_file as whole_file
 
 # -- the command line ------------------------------------------------------------------------------
 
@@ -121,21 +121,6 @@ def write_picture(path: Path, figure: Any) -> None:
     """A figure of Matplotlib, of the kind that the ending of the name says; whole or not at all."""
     with whole_file(path) as file:
         figure.savefig(file, format=path.suffix.lower()[1:])
-
-
-@contextmanager
-def whole_file(path: Path) -> Iterator[IO[bytes]]:
-    """A file to write, which takes the place of `path` once all of it is on the disk, or never."""
-    # A name of its own, so that two programs that save to one place do not write into one file.
-    unfinished = path.with_name(f"{path.name}.{secrets.token_hex(4)}.partial")
-    try:
-        with open(unfinished, "xb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(unfinished, path)
-    finally:
-        unfinished.unlink(missing_ok=True)
 
 
 def header_of(arrays: Mapping[str, np.ndarray], expected: str) -> dict[str, Any]:

@@ -1,12 +1,13 @@
 """Files of state: what goes in comes out, and what is no such file is told."""
 
 import json
+import zipfile
 
 import numpy as np
 import pytest
 
 import tinygrad_sparse as ts
-from tinygrad_sparse import errors, nn, optim
+from tinygrad_sparse import checkpoint, errors, nn, optim
 
 
 def equal(a, b):
@@ -71,12 +72,17 @@ def test_training_goes_on_bit_for_bit_from_a_file(tmp_path, make):
     assert equal(train(*second, 2), train(*first, 2))
 
 
+LOOP: dict = {}
+LOOP["again"] = [LOOP]
+
+
 @pytest.mark.parametrize(
     ("state", "message"),
     [
         ({"a": [nn.Linear(2, 2)]}, r"at state\['a'\]\[0\], got Linear\. Hint: .*state_dict\(\)"),
         ({"a": ts.tensor(1.0)}, r"at state\['a'\], got Tensor\. Hint: x\.numpy\(\)"),
-        (np.array([None]), "at state, got ndarray"),
+        (np.array([None]), r"at state, got object \(1,\)"),
+        (LOOP, "save: expected a state with an end, got one that holds itself"),
         ({1: 2}, "save: expected text as keys of state, got 1"),
         (lambda: 0, "at state, got function"),
     ],
@@ -87,6 +93,14 @@ def test_what_has_no_place_in_a_file_is_named_and_the_file_stays(tmp_path, state
     with pytest.raises(errors.CheckpointError, match=message):
         ts.save(path, state)
     assert ts.load(path) == 1
+
+
+def with_entry(path, name, content):
+    """A file with a whole header, and what is no .npy in the place of its array."""
+    header = json.dumps({"format": checkpoint.FORMAT, "state": {"array": 0}}).encode()
+    np.savez(path, header=np.frombuffer(header, np.uint8))
+    with zipfile.ZipFile(path, "a") as file:
+        file.writestr(name, content)
 
 
 def test_files_of_something_else_are_refused(tmp_path):
@@ -106,7 +120,35 @@ def test_files_of_something_else_are_refused(tmp_path):
         lambda: np.savez(path, header=np.array([{}], object)),
         lambda: np.savez(path, header=np.frombuffer(other, np.uint8)),
         lambda: np.savez(path, header=np.frombuffer(b"[]", np.uint8)),
+        lambda: path.write_bytes(b""),
+        lambda: with_entry(path, "0", b"no array"),
     ):
         write()
-        with pytest.raises(errors.CheckpointError, match=wrong):
+        with pytest.raises(errors.CheckpointError, match=wrong) as caught:
             ts.load(path)
+        assert "unsafely" not in str(caught.value)  # as np.load tells how to read any file
+
+
+def test_what_a_mask_hides_is_not_saved_as_if_it_were_not_hidden(tmp_path):
+    with pytest.raises(errors.DtypeError, match="save: expected an array without a mask"):
+        ts.save(tmp_path / "run.npz", [np.ma.array([1.0, 2.0], mask=[False, True])])
+
+
+def test_a_path_is_what_comes_first(tmp_path):
+    """`load(0)` would read, and close, the standard input."""
+    for wrong in ({"a": 1}, None, 0):
+        with pytest.raises(errors.ArgumentError, match="save: expected a path first, got"):
+            ts.save(wrong, tmp_path / "run.npz")
+        with pytest.raises(errors.ArgumentError, match="load: expected a path first, got"):
+            ts.load(wrong)
+    for path in ("", tmp_path / ("a" * 300)):
+        with pytest.raises(errors.StorageError, match=r"save: expected a file .* to write"):
+            ts.save(path, 1)
+
+
+def test_a_link_goes_on_naming_the_file_that_it_names(tmp_path):
+    there, link = tmp_path / "there.npz", tmp_path / "link.npz"
+    ts.save(there, 1)
+    link.symlink_to(there)
+    ts.save(link, 2)
+    assert link.is_symlink() and ts.load(there) == 2

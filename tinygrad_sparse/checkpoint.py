@@ -9,12 +9,16 @@ from __future__ import annotations
 import json
 import os
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
+from numpy.lib.npyio import NpzFile
 
-from tinygrad_sparse.errors import CheckpointError, StorageError, explain
+from tinygrad_sparse.backend import as_host_array, describe
+from tinygrad_sparse.errors import ArgumentError, CheckpointError, StorageError, explain
 
 FORMAT = "tinygrad_sparse state 1"
 HEADER = "header"
@@ -40,28 +44,26 @@ def save(path: str | os.PathLike[str], state: Any) -> None:
     >>> state["epoch"]
     7
     """
-    arrays: list[np.ndarray] = []
-    header = json.dumps({"format": FORMAT, "state": _written(state, "state", arrays)})
+    path, arrays = _path("save", path), list[np.ndarray]()
+    try:
+        header = json.dumps({"format": FORMAT, "state": _written(state, "state", arrays)})
+    except RecursionError:
+        got = "one that holds itself, or thousands of lists in one another"
+        raise CheckpointError(explain("save", "a state with an end", got)) from None
     named = {HEADER: np.frombuffer(header.encode(), np.uint8)}
     named |= {str(i): a for i, a in enumerate(arrays)}
-    path = Path(path)
-    unfinished = path.with_name(f"{path.name}.{secrets.token_hex(4)}.partial")
     try:
-        with open(unfinished, "xb") as file:
+        with whole_file(path) as file:
             np.savez(file, **named)  # type: ignore[arg-type]  # none is named allow_pickle
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(unfinished, path)
     except OSError as error:
         raise StorageError(explain("save", f"a file {path} to write", f"{error}")) from error
-    finally:
-        unfinished.unlink(missing_ok=True)
 
 
 def load(path: str | os.PathLike[str]) -> Any:
     """What `save` wrote. Raises CheckpointError for a file of anything else, and StorageError."""
+    path = _path("load", path)
     try:
-        with open(path, "rb") as file, np.load(file, allow_pickle=False) as zipped:
+        with open(path, "rb") as file, NpzFile(file) as zipped:  # which reads no pickle
             header = json.loads(zipped[HEADER].tobytes())
             if header["format"] != FORMAT:
                 raise ValueError(f"its format is {header['format']!r}")
@@ -71,6 +73,30 @@ def load(path: str | os.PathLike[str]) -> Any:
     except Exception as error:  # its readers have no end of names for what a file can be
         got = f"{path}, which fails with {type(error).__name__}: {error}"
         raise CheckpointError(explain("load", "a file that ts.save wrote", got)) from error
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[IO[bytes]]:
+    """A file to write, which takes the place of `path` once all of it is on the disk, or never."""
+    path = Path(os.path.realpath(path))  # a link goes on naming the file that it names
+    # A name of its own, so that two programs that save to one place do not write into one file.
+    unfinished = path.with_name(f"{path.name}.{secrets.token_hex(4)}.partial")
+    file = open(unfinished, "xb")  # noqa: SIM115  where this fails, nothing is to be removed
+    try:
+        with file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(unfinished, path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def _path(op: str, path: Any) -> Path:
+    if isinstance(path, (str, os.PathLike)):
+        return Path(path)
+    hint = "ts.save(path, state), ts.load(path)"
+    raise ArgumentError(explain(op, "a path first", type(path).__name__, hint))
 
 
 def _written(x: Any, place: str, arrays: list[np.ndarray]) -> Any:
@@ -85,11 +111,12 @@ def _written(x: Any, place: str, arrays: list[np.ndarray]) -> Any:
     if isinstance(x, (list, tuple)):
         return [_written(v, f"{place}[{i}]", arrays) for i, v in enumerate(x)]
     if isinstance(x, (np.ndarray, np.generic)) and x.dtype.kind in "biufUS":
-        arrays.append(np.asarray(x))
+        arrays.append(as_host_array("save", x))
         return {"array": len(arrays) - 1}
     hint = "x.numpy() is the array of a Tensor or a GPU's, .state_dict() what a Module holds"
     wanted = f"numbers, text, arrays, lists or dicts at {place}"
-    raise CheckpointError(explain("save", wanted, type(x).__name__, hint))
+    got = describe(x) if isinstance(x, np.ndarray) else type(x).__name__
+    raise CheckpointError(explain("save", wanted, got, hint))
 
 
 def _read(x: Any, zipped: Any) -> Any:
@@ -98,5 +125,8 @@ def _read(x: Any, zipped: Any) -> Any:
     if not isinstance(x, dict):
         return x
     if "array" in x:
-        return zipped[str(x["array"])]
+        array = zipped[str(x["array"])]
+        if not isinstance(array, np.ndarray):  # what is no .npy comes as its bytes
+            raise TypeError(f"its array {x['array']} is none")
+        return array
     return {key: _read(v, zipped) for key, v in x["dict"].items()}
