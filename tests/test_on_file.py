@@ -469,6 +469,24 @@ def test_one_file_is_one_parameter_at_a_time(tmp_path):
     assert np.array_equal(again.numpy(), before)
 
 
+def test_a_link_to_a_table_is_the_table_with_its_notes(tmp_path):
+    """Without them it would be a whole table, whose other rows are zeros."""
+    W = ts.parameter_file(tmp_path / "w.npy", (V, d), init=INIT)
+    expected = W[[3, 5]].numpy()
+    (tmp_path / "link.npy").symlink_to(tmp_path / "w.npy")
+    again = ts.parameter_file(tmp_path / "link.npy", (V, d), init=INIT)
+    assert np.array_equal(again[[3, 5, 7]].numpy(), INIT(np.array([3, 5, 7]), (d,)))
+    assert np.array_equal(again[[3, 5]].numpy(), expected)
+    assert again._pending.made.sum() == 3
+
+
+def test_what_an_init_of_a_removed_table_was_known_by_does_not_block_its_name(tmp_path):
+    path = tmp_path / "w.npy"
+    ts.parameter_file(path, (V, d), init=INIT)
+    path.unlink(), (tmp_path / "w.npy.made").unlink()
+    assert ts.parameter_file(path, (V, d + 1), init=INIT)[[3]].shape == (1, d + 1)
+
+
 def test_a_read_that_fills_the_disk_is_told(tmp_path):
     W = ts.parameter_file(tmp_path / "w.npy", (100_000, 64), init=INIT)
     W[[3, 5]]

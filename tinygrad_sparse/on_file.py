@@ -95,6 +95,8 @@ def parameter_file(
         raise DtypeError(explain(op, "float16, float32 or float64", str(dtype)))
     if not shape or not math.prod(shape):
         raise ShapeError(explain(op, "a shape (V, *row) of something", f"{shape}"))
+    if not path.with_name(path.name + ".made").exists():
+        path = path.resolve()  # a link to a table, beside which its notes lie
     made_path, init_path = (path.with_name(path.name + end) for end in (".made", ".init"))
     begins = _beginnings(init, shape, dtype)
     made = None
@@ -105,6 +107,7 @@ def parameter_file(
         files.map_array(op, path, shape, dtype)
     try:
         if not made_path.exists() and not path.exists():
+            init_path.unlink(missing_ok=True)  # of a table that was removed
             files.map_array(op, init_path, begins.shape, dtype)[...] = begins
         if made_path.exists() or not path.exists():
             # Made first: a table without it would be taken for a whole one.
