@@ -113,7 +113,7 @@ def _written(x: Any, place: str, arrays: list[np.ndarray]) -> Any:
     if isinstance(x, (np.ndarray, np.generic)) and x.dtype.kind in "biufUS":
         arrays.append(as_host_array("save", x))
         return {"array": len(arrays) - 1}
-    hint = "x.numpy() is the array of a Tensor or a GPU's, .state_dict() what a Module holds"
+    hint = "x.numpy() is a Tensor's array, x.get() one of CuPy's, .state_dict() a Module's state"
     wanted = f"numbers, text, arrays, lists or dicts at {place}"
     got = describe(x) if isinstance(x, np.ndarray) else type(x).__name__
     raise CheckpointError(explain("save", wanted, got, hint))

@@ -44,15 +44,9 @@ class Module:
     def __setattr__(self, name: str, value: Any) -> None:
         old = vars(self).get(name)
         if type(old) is Tensor and old._node < 0 and not (value is None or type(value) is Tensor):
-            kind = type(self).__name__
-            hint = (
-                f"model.{name}.assign(values) sets its values, ts.parameter(values) makes another"
-            )
-            raise TapeError(
-                explain(
-                    kind, f"a Tensor or None as {name}, which is a parameter", describe(value), hint
-                )
-            )
+            wanted = f"a Tensor or None as {name}, which is a parameter"
+            hint = f"model.{name}.assign(values) sets its values, ts.parameter(values) is another"
+            raise TapeError(explain(type(self).__name__, wanted, describe(value), hint))
         super().__setattr__(name, value)
 
     def __getattr__(self, name: str) -> Any:

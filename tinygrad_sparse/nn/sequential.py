@@ -23,10 +23,8 @@ class Sequential(Module):
     def __init__(self, *layers: Callable[[Any], Any]) -> None:
         for layer in layers:
             if not callable(layer):
-                got, hint = (
-                    type(layer).__name__,
-                    "Sequential(a, b), or Sequential(*layers) of a list",
-                )
+                got = type(layer).__name__
+                hint = "Sequential(a, b), or Sequential(*layers) of a list"
                 raise ArgumentError(explain("Sequential", "Modules and functions", got, hint))
         self.layers = list(layers)
 
