@@ -441,6 +441,17 @@ def test_a_setting_that_no_float_holds_is_refused():
         generate(lambda p, g, *, n: (p - n * g,), {"n": 10**400}, "f4")
 
 
+def test_a_setting_as_an_array_of_numpys_is_told_as_what_it_is():
+    with pytest.raises(FormulaError, match="got the setting lr as a fixed number"):
+        generate(lambda p, g, *, lr: (p - np.array(lr) * g,), {"lr": 0.1}, "f4")
+
+
+@pytest.mark.parametrize("new", [None, "a", np.ones(1)], ids=["None", "text", "array"])
+def test_results_that_are_no_numbers_are_refused(new):
+    with pytest.raises(FormulaError, match="got an operand"):
+        generate(lambda p, g: (new,), {}, "f4")
+
+
 def test_results_of_another_number_are_refused():
     for formula, said in (
         (lambda p, g: p - g, "expected a tuple of 1 results"),

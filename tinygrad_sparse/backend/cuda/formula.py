@@ -16,7 +16,7 @@ import numpy as np
 
 from tinygrad_sparse.errors import ShapeError, explain
 
-from .symbols import C_TYPES, ELEMENT, ROW, FormulaError, Graph, Node, Setting, Symbol
+from .symbols import C_TYPES, ELEMENT, ROW, FormulaError, Graph, Node, Setting, Symbol, given
 
 
 class Generated(NamedTuple):
@@ -122,7 +122,7 @@ def _trace(
             settings[name] = Setting(graph, len(graph.host) - 1, value)
         else:
             settings[name] = value
-    given = [p, *slots]
+    old = [p, *slots]
     try:
         new = formula(p, g, *slots, **settings)
     except FormulaError:
@@ -130,21 +130,22 @@ def _trace(
     except Exception as error:  # of what symbols cannot do, or of the formula's own: arrays tell
         graph.fail(f"{type(error).__name__}: {error}")
     several = isinstance(new, (tuple, list))
-    if not several or len(new) != len(given):
+    if not several or len(new) != len(old):
         got = f"{len(new)} results" if several else type(new).__name__
-        raise ShapeError(explain(f"formula {graph.name}", f"a tuple of {len(given)} results", got))
-    results = [_result(graph, x, dtype, old) for x, old in zip(new, given, strict=True)]
-    writes = tuple(a != old.at for a, old in zip(results, given, strict=True))
+        raise ShapeError(explain(f"formula {graph.name}", f"a tuple of {len(old)} results", got))
+    results = [_result(graph, x, dtype, a) for x, a in zip(new, old, strict=True)]
+    writes = tuple(x != a.at for x, a in zip(results, old, strict=True))
     printer = _Printer(graph, stored)
     used = printer.needed([a for a, w in zip(results, writes, strict=True) if w])
     whole = any(per_row) or any(graph.nodes[i].op == "sum" for i in used)
-    text = (_row_text if whole else _element_text)(printer, results, given, g, writes)
+    text = (_row_text if whole else _element_text)(printer, results, old, g, writes)
     fixed = {name: _kind(value) for name, value in hyper.items()}
     return Generated(graph.name, text, whole, tuple(graph.columns), graph, fixed)
 
 
 def _result(graph: Graph, x: Any, dtype: np.dtype, old: Symbol) -> int:
     """The node of a new value, which has as many numbers as the old one."""
+    given(graph, x)  # refuses what is no number: arrays tell what was wrong
     level = x.node.level if type(x) is Symbol else ROW
     if level != old.node.level and math.prod(graph.row_shape) != 1:
         kinds = "one number a row", "one number an element"

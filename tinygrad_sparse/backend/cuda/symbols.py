@@ -252,7 +252,7 @@ class Symbol(NDArrayOperatorsMixin):
     def __bool__(self) -> NoReturn:
         self.graph.fail("a branch on an element", "np.where(condition, x, y) chooses for each")
 
-    def _number(self, *_: Any) -> NoReturn:
+    def _number(self, *_: Any, **__: Any) -> NoReturn:
         self.graph.fail("an element as a plain number", "NumPy's functions, not math's, take them")
 
     __float__ = __int__ = __index__ = __len__ = __iter__ = __array__ = _number
@@ -281,7 +281,7 @@ class Setting:
         self.graph.guards[self.at] = truth
         return truth
 
-    def _number(self, *_: Any) -> NoReturn:
+    def _number(self, *_: Any, **__: Any) -> NoReturn:
         hint = "np.sqrt(x) or x ** 0.5 in place of math.sqrt(x)"
         self.graph.fail(f"the setting {self.text} as a fixed number", hint)
 
