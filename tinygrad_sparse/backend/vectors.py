@@ -2,7 +2,8 @@
 
 A compiler may not reorder sums of floats, so it adds up a dot product one number after the other.
 Here the order is chosen: a sum has a part for each lane of a vector of LANES bytes, and parts are
-added by halves at the end. As it is written out, it is the same on every machine.
+added by halves at the end. As it is written out, it is the same on every machine whose processor
+multiplies and adds in one instruction; without one, the last digits may differ.
 """
 
 from __future__ import annotations
@@ -45,6 +46,14 @@ class _Vector:
         first = ir.Constant(ir.IntType(32), 0)
         one = self.builder.insert_element(ir.Constant(self.type, ir.Undefined), number, first)
         return self._chosen(one, [0] * self.lanes)
+
+    def fused(self, a: Any, b: Any, c: Any) -> Any:
+        """a·b + c, rounded once where the processor has an instruction for it."""
+        lanes = "" if self.lanes == 1 else f"v{self.lanes}"
+        name = f"llvm.fmuladd.{lanes}f{8 * self.itemsize}"
+        kind = ir.FunctionType(self.type, [self.type] * 3)
+        function = cgutils.get_or_insert_function(self.builder.module, kind, name)
+        return self.builder.call(function, [a, b, c])
 
     def folded(self, value: Any) -> Any:
         """A longer vector with this many lanes, halves added; of one lane: a number."""
@@ -98,8 +107,8 @@ def _variables(builder: Any, vector: _Vector, values: Sequence[Any]) -> list[Any
     return variables
 
 
-def _add_product(builder: Any, variable: Any, a: Any, b: Any) -> None:
-    builder.store(builder.fadd(builder.load(variable), builder.fmul(a, b)), variable)
+def _add_product(builder: Any, vector: _Vector, variable: Any, a: Any, b: Any) -> None:
+    builder.store(vector.fused(a, b, builder.load(variable)), variable)
 
 
 @intrinsic
@@ -121,7 +130,7 @@ def dots(typing, x, y, rows, columns):  # type: ignore[no-untyped-def]  # numba 
                 a = [vector.load(place, column) for place, _ in left]
                 b = [vector.load(place, column) for place, _ in right]
                 for k, variable in enumerate(sums):
-                    _add_product(builder, variable, a[k // n], b[k % n])
+                    _add_product(builder, vector, variable, a[k // n], b[k % n])
             totals = [*map(builder.load, sums)]
         return context.make_tuple(builder, result, totals)
 
@@ -150,7 +159,7 @@ def weighted_sum(typing, y, at, weights, count, out, row):  # type: ignore[no-un
                     source = builder.gep(source, [column])
                     factor = vector.filled(builder.load(builder.gep(factors, [k])))
                     for lane, variable in zip(lanes, sums, strict=True):
-                        _add_product(builder, variable, factor, vector.load(source, lane))
+                        _add_product(builder, vector, variable, factor, vector.load(source, lane))
                 for lane, variable in zip(lanes, sums, strict=True):
                     vector.store(builder.load(variable), target, builder.add(column, lane))
         return context.get_dummy_value()
