@@ -15,6 +15,8 @@ from .losses import Task, beside
 from .pairs import Batch
 from .vocabulary import Draws, NegativeSampler, Vocabulary
 
+PAIR = 2  # spans that look at the same random words: so half as many rows are read and changed
+
 
 class Settings(NamedTuple):
     """What a run depends on, besides its text."""
@@ -56,6 +58,12 @@ def cbow(inputs: Words | Parts, batch: Batch) -> Task:
     itself = np.eye(L, dtype=bool) & seen[:, :, None]
     hidden = np.arange(S * L).reshape(S, L)
     return Task(means.reshape(S * L, -1), hidden, batch.centres, itself, seen.astype(np.float32))
+
+
+def by_pairs(draws: Draws, spans: int, count: int) -> np.ndarray:
+    """`count` random words for each span, (spans, count), the same ones for the two of a pair."""
+    drawn = draws.take((-(-spans // PAIR), count))
+    return drawn.repeat(PAIR, axis=0)[:spans]
 
 
 MODELS = {"skipgram": skip_gram, "cbow": cbow}
@@ -118,7 +126,7 @@ class Model:
         """How a batch gets its negatives."""
         s, draws = self.settings, Draws(self.sampler, rng)
         if s.loss == "shared":
-            return lambda batch: draws.take((len(batch.ids), s.shared))
+            return lambda batch: by_pairs(draws, len(batch.ids), s.shared)
         if s.loss == "own":
             return lambda batch: draws.take((self.pairs(batch), s.negatives))
         return lambda batch: batch.negatives

@@ -128,7 +128,7 @@ def _train(commands: argparse._SubParsersAction) -> None:
     model("dim", "numbers in the vector of a word", type=count)
     model("window", "contexts are this many words to each side", type=width)
     model("negatives", "weight of random words against a true one", type=count)
-    model("shared", "random words that 16 neighbouring words share", type=count)
+    model("shared", "random words that 16 neighbouring words look at", type=count)
     model(
         "parts",
         "words are also made of their n-grams, which share so many rows, 100000 say; then unknown"

@@ -78,6 +78,14 @@ def test_shared_negatives_of_small_ops_are_the_same(kind):
     assert model.loss(batch).item() == pytest.approx(small.item(), rel=1e-6)
 
 
+def test_the_two_spans_of_a_pair_look_at_the_same_random_words():
+    model, batch = model_and_batch(shared=6)
+    drawn = model.draw(np.random.default_rng(0))(batch._replace(ids=np.zeros((5, 1), np.int64)))
+    assert drawn.shape == (5, 6)
+    same = [(drawn[s] == drawn[s + 1]).all() for s in range(4)]
+    assert same == [True, False, True, False]
+
+
 @pytest.mark.parametrize("kind", MODELS)
 def test_own_negatives_are_the_paper(kind):
     model, batch = model_and_batch(model=kind, loss="own", negatives=3)
