@@ -464,6 +464,7 @@ def test_one_file_is_one_parameter_at_a_time(tmp_path):
         train(W, first, 1, steps=1)
     with pytest.raises(StorageError, match=message):
         W.numpy()
+    assert message in repr(W) and f"{W.shape}, whose values raise StorageError" in str(W)
     before = again.numpy()
     del W, first
     assert np.array_equal(again.numpy(), before)
