@@ -165,7 +165,7 @@ def test_a_file_that_is_replaced_keeps_who_may_read_it(tmp_path):
 
 
 def test_a_path_that_no_file_can_have_is_told():
-    with pytest.raises(errors.StorageError, match="save: expected a file .* to write, got embedd"):
+    with pytest.raises(errors.StorageError, match=r"save: expected a file .*, got embedded"):
         ts.save("a\0b", 1)
     with pytest.raises(errors.TinygradSparseError, match=r"load: expected a file .* embedded null"):
         ts.load("a\0b")

@@ -1,8 +1,8 @@
 """Tape: the list of what was computed, and the switch that says whether to keep it. Floor 3.
 
-May import `errors`, `backend` and `report`; the reverse loop that reads it is in `backward`.
-Entries hold arrays and numbers, never the Tensors they made, so a tape has no reference cycle: it
-is freed, however long, the moment its last Tensor and its last name go.
+May import `errors`, `backend`, `report` and `saved`; the reverse loop that reads it is in
+`backward`. Entries hold arrays and numbers, never the Tensors they made, so a tape has no reference
+cycle: it is freed, however long, the moment its last Tensor and its last name go.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import numpy as np
 from tinygrad_sparse.backend import adapter_of, describe
 from tinygrad_sparse.errors import DensifyWarning, SparsityError, TapeError, explain
 from tinygrad_sparse.report import Cost, table
+from tinygrad_sparse.saved import slim
 
 if TYPE_CHECKING:
     from tinygrad_sparse.gradstore import GradStore
@@ -130,6 +131,7 @@ class Tape:
     """
 
     _watched: _Watched | None = None
+    _slim = staticmethod(slim)  # of a large entry, what backward needs
 
     def __init__(
         self,
