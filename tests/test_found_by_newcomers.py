@@ -128,6 +128,7 @@ CALLS = {
               "Adam(..., betas=(0.9, 0.999)) sets both"),
     "a list of layers": (lambda: nn.Sequential([nn.Linear(2, 2), ops.relu]),
                          "Sequential(*layers) of a list"),
+    "a class for a layer": (lambda: nn.Sequential(nn.Linear), "got the class Linear. Hint: Seq"),
     "forward": (lambda: nn.Linear(2, 2).forward(X), "write model(x)"),
     "an optimizer made": (lambda: testing.check_rule(optim.Adam([ts.parameter(X)])),
                           "check_rule: expected a Rule, or what makes an optimizer, got Adam"),
