@@ -167,15 +167,7 @@ class Tape:
                     "gives gradients of gradients; ts.no_grad() allows an unrelated Tape inside",
                 )
             )
-        if self._spent:
-            raise TapeError(
-                explain(
-                    "Tape",
-                    "a Tape that has not been used",
-                    "one whose saved values an earlier backward freed",
-                    "make one Tape a step, or Tape(persistent=True)",
-                )
-            )
+        self._refuse_spent("Tape")
         self._outer = (state.tape,)
         state.tape = self
         return self
@@ -238,6 +230,12 @@ class Tape:
         """Note a parameter's version at its first use: a later change makes backward refuse."""
         if leaf._node not in self._leaves:
             self._leaves[leaf._node] = (leaf, leaf._version)
+
+    def _refuse_spent(self, op: str) -> None:
+        if self._spent:
+            got = "one whose saved values an earlier backward freed"
+            hint = "make one Tape a step, or Tape(persistent=True), or backward(create_graph=True)"
+            raise TapeError(explain(op, "a Tape that has not been used", got, hint))
 
     def _free(self) -> None:
         """Let go of every saved value."""
