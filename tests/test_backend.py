@@ -1,9 +1,11 @@
 """The numba adapter computes what the NumPy adapter computes: a law for each function."""
 
 import os
+import shutil
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -780,3 +782,19 @@ def test_compiled_loops_are_found_again_by_the_next_process(compiled, tmp_path):
     variables = {"NUMBA_CACHE_DIR": str(tmp_path), "TINYGRAD_SPARSE_BACKEND": "numba"}
     assert run(STEP + count, **variables) == "0 1\n"
     assert run(STEP + count, **variables) == "1 0\n"
+
+
+def test_a_kernel_is_compiled_anew_when_what_it_uses_was_changed(compiled, tmp_path):
+    package = Path(ts.__file__).parent
+    shutil.copytree(package, tmp_path / package.name, ignore=shutil.ignore_patterns("*cache*"))
+    code = f"""import sys; sys.path[0] = {str(tmp_path)!r}
+import numpy as np
+from tinygrad_sparse.backend import products
+products.kernel('row_products', np.dtype('f4'))
+print(*products.row_products.stats.cache_hits.values())"""
+    variables = {"NUMBA_CACHE_DIR": str(tmp_path / "kept")}
+    assert [run(code, **variables) for _ in range(2)] == ["\n", "1\n"]
+    for helpers in ("vectors.py", "elements.py", "compiled.py"):
+        with open(tmp_path / package.name / "backend" / helpers, "a") as file:
+            file.write("# another\n")
+        assert run(code, **variables) == "\n"

@@ -26,7 +26,7 @@ def equal(a, b):
 
 STATE = {
     "array": np.arange(6.0).reshape(2, 3)[:, ::2],
-    "": {"dict": {"array": 0}, "list": [[], {}, [None, True, 2**80, -1.5, "ä\0"]]},
+    "": {"dict": {"array": 0}, "list": [[], {}, [None, True, 2**80, -(2**13_999), -1.5, "ä\0"]]},
     "few": [np.zeros((0, 3), np.float16), np.array(3, np.int64), np.array(["a", "bc"])],
     "numbers": [float("inf"), float("nan"), 0.1],
 }
@@ -85,6 +85,7 @@ LOOP["again"] = [LOOP]
         (LOOP, "save: expected a state with an end, got one that holds itself"),
         ({1: 2}, "save: expected text as keys of state, got 1"),
         (lambda: 0, "at state, got function"),
+        ({"n": 2**20_000}, r"save: .* of 14,000 bits or fewer at state\['n'\], got one of 20,001"),
     ],
 )
 def test_what_has_no_place_in_a_file_is_named_and_the_file_stays(tmp_path, state, message):
@@ -152,3 +153,19 @@ def test_a_link_goes_on_naming_the_file_that_it_names(tmp_path):
     link.symlink_to(there)
     ts.save(link, 2)
     assert link.is_symlink() and ts.load(there) == 2
+
+
+def test_a_file_that_is_replaced_keeps_who_may_read_it(tmp_path):
+    path = tmp_path / "run.npz"
+    ts.save(path, 1)
+    for mode in (0o600, 0o664):
+        path.chmod(mode)
+        ts.save(path, 2)
+        assert path.stat().st_mode & 0o777 == mode
+
+
+def test_a_path_that_no_file_can_have_is_told():
+    with pytest.raises(errors.StorageError, match=r"save: expected a file .*, got embedded"):
+        ts.save("a\0b", 1)
+    with pytest.raises(errors.TinygradSparseError, match=r"load: expected a file .* embedded null"):
+        ts.load("a\0b")

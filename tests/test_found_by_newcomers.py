@@ -30,16 +30,20 @@ def test_a_step_that_finds_none_of_its_parameters_says_so_until_one_was_stepped(
     opt.step(gradients(W))  # a batch that does not use it
 
 
-def test_a_parameter_of_a_module_is_not_replaced_by_an_array():
+def test_a_parameter_of_a_module_is_not_replaced_by_what_no_optimizer_trains():
     model = nn.Linear(2, 2, seed=0)
-    weight, message = model.weight, r"Linear: expected a Tensor or None as weight, which is a param"
-    for value in (np.ones((2, 2)), [[1.0]], 3.0):
+    weight, message = model.weight, r"Linear: expected a parameter or None as weight, .*\.assign\("
+    with ts.Tape():
+        tracked = model.weight - 0.1
+    for value in (np.ones((2, 2)), [[1.0]], 3.0, model.weight - 0.1, tracked, weight.detach()):
         with pytest.raises(errors.TapeError, match=message):
             model.weight = value
     assert model.weight is weight
     model.weight.assign(np.ones((2, 2), np.float32))
     model.bias, model.weight = None, ts.parameter(np.ones((2, 2)))
     assert len(model.parameters()) == 1
+    vars(model).update(weight=weight.detach())  # where that is meant
+    assert not model.parameters()
 
 
 @pytest.mark.parametrize(
@@ -124,6 +128,7 @@ CALLS = {
               "Adam(..., betas=(0.9, 0.999)) sets both"),
     "a list of layers": (lambda: nn.Sequential([nn.Linear(2, 2), ops.relu]),
                          "Sequential(*layers) of a list"),
+    "a class for a layer": (lambda: nn.Sequential(nn.Linear), "got the class Linear. Hint: Seq"),
     "forward": (lambda: nn.Linear(2, 2).forward(X), "write model(x)"),
     "an optimizer made": (lambda: testing.check_rule(optim.Adam([ts.parameter(X)])),
                           "check_rule: expected a Rule, or what makes an optimizer, got Adam"),

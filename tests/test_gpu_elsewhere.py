@@ -17,7 +17,7 @@ from test_gpu_optim import OPTIMIZERS
 import tinygrad_sparse as ts
 from tinygrad_sparse import nn, ops, optim, testing
 from tinygrad_sparse.errors import DeviceError
-from tinygrad_sparse.nn.soft_tree import leaf_update
+from tinygrad_sparse.nn.soft_tree import gate_logits, leaf_update
 from tinygrad_sparse.testing.places import home, placed
 
 pytestmark = pytest.mark.usefixtures("gpu")
@@ -292,6 +292,10 @@ ELSEWHERE = {
         ),
     ],
     "SoftTree": [lambda here, there: nn.SoftTree(3, 1).to(here)(array(there))],
+    "gate_logits": [
+        lambda here, there: gate_logits(array(here), array(there).T, 0.0, 1.0),
+        lambda here, there: gate_logits(array(here), array(here).T, 0.0, array(there)[:1, :1]),
+    ],
     "PathPenalty": [penalised_twice],
     "leaf_update": [lambda here, there: leaf_update(array(here), rows(there))],
     "hash_ids": [lambda here, there: nn.hash_ids(array("cuda", np.array([3])), 5)],

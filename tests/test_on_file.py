@@ -278,6 +278,9 @@ def test_normal_rows_are_normal_and_their_own():
     ("given", "message"),
     [
         ({"path": None}, "parameter_file: expected a path and a dtype, got "),
+        ({"path": "a\0b"}, "parameter_file: expected a path and a dtype, got embedded null"),
+        ({"shape": (2**70, 2)}, r"parameter_file: expected a shape of fewer than 2\*\*63 bytes"),
+        ({"shape": (2**31, 2**31)}, r"fewer than 2\*\*63 bytes, got float32 \(2147483648, 2147"),
         ({"dtype": "foo"}, "parameter_file: expected a path and a dtype, got "),
         ({"init": 5}, r"parameter_file: expected a function init\(rows, row_shape\), got 5"),
     ],
@@ -464,6 +467,7 @@ def test_one_file_is_one_parameter_at_a_time(tmp_path):
         train(W, first, 1, steps=1)
     with pytest.raises(StorageError, match=message):
         W.numpy()
+    assert message in repr(W) and f"{W.shape}, whose values raise StorageError" in str(W)
     before = again.numpy()
     del W, first
     assert np.array_equal(again.numpy(), before)

@@ -10,6 +10,7 @@ from tinygrad_sparse.nn.soft_tree import (
     SoftTree,
     SparseRows,
     depth_of,
+    gate_logits,
     leaf_update,
     leaves_of,
     log_arrivals,
@@ -87,6 +88,15 @@ BAD = {
     "logits": [
         (lambda v=v: log_arrivals(v), Dtype, "log_arrivals: expected real numbers")
         for v in (np.array(["a"]), np.array([1j]))
+    ],
+    "gate logits": [
+        (lambda v=v: gate_logits(np.ones((2, 5)), *v), error, f"{op}: expected ")
+        for v, error, op in [
+            ((W.T, 0.0, 1.0), Shape, "matmul"),
+            ((W.astype(object), 0.0, 1.0), Dtype, "matmul"),
+            ((W, None, 1.0), Dtype, "add"),
+            ((W, 0.0, TEXT), Dtype, "multiply"),
+        ]
     ],
     "nodes": [
         (lambda v=v: leaves_of(v), Shape, "expected .*(log-arrivals|gates)")

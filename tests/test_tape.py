@@ -301,7 +301,8 @@ def test_a_spent_tape_records_no_more(W):
     t.backward(loss)
     message = (
         "Tape: expected a Tape that has not been used, got one whose saved values an earlier "
-        "backward freed. Hint: make one Tape a step, or Tape(persistent=True)."
+        "backward freed. Hint: make one Tape a step, or Tape(persistent=True), or "
+        "backward(create_graph=True)."
     )
     with pytest.raises(errors.TapeError, match=text(message)), t:
         pass

@@ -11,16 +11,19 @@ from cases import CASES
 import tinygrad_sparse as ts
 from tinygrad_sparse import errors, ops
 from tinygrad_sparse.backend import numpy as numpy_adapter
+from tinygrad_sparse.saved import LARGE
 from tinygrad_sparse.testing import (
     LAWS,
     Case,
     GradientError,
     check_grads,
+    check_op,
     check_vjp,
     count_bytes,
     count_ops,
     dense_twin,
     distinct,
+    integers,
     no_densify,
     normal,
     planted_faults,
@@ -312,6 +315,15 @@ def test_arguments_without_a_vjp_are_left_alone():
     check_vjp(lambda x, n: x**n, (lambda g, out, x, n: n * g * x ** (n - 1), None), [X, 3])
 
 
+def test_a_check_of_nothing_does_not_pass():
+    message = "expected a float argument, and a VJP for it, to compare, got none"
+    for vjps, args in [((None,), [X]), ((None, lambda g, out, x, n: g), [X, 3])]:
+        with pytest.raises(errors.ArgumentError, match=message):
+            check_vjp(lambda x, n=1: x * n, vjps, args)
+    with pytest.raises(AssertionError, match=message):
+        check_op(Case(lambda n: ts.tensor(n * 0.5), [integers(3, high=5)]))
+
+
 def test_checking_inside_a_tape_records_nothing():
     with ts.Tape() as tape:
         check_grads(ops.tanh, [X])
@@ -325,6 +337,11 @@ def test_lookups_of_a_large_table_at_both_orders():
     table = RNG.normal(size=(500, 3))
     check_grads(lambda w: w[[7, 7, -1]] * w[[0, 3, 3]], [table])
     check_grads(lambda w: ops.where(np.array([[1], [0]]), w[[1, 2]], 0.0), [table])
+
+
+def test_a_row_of_a_large_result_is_read_although_its_gradient_is_zero():
+    weights = np.array([[1.0], [0.0]])
+    check_grads(lambda w: w[[1, 3]] * weights, [RNG.normal(size=(4, LARGE // 8))], order=1)
 
 
 def test_a_row_that_was_lost_is_seen():

@@ -56,15 +56,7 @@ def check_call(tape: Tape, loss: Tensor, create_graph: bool) -> None:
                 LOST if type(loss) is Tensor and not loss._node else None,
             )
         )
-    if tape._spent:
-        raise TapeError(
-            explain(
-                "backward",
-                "a Tape that has not been used",
-                "one whose saved values an earlier backward freed",
-                "make one Tape a step, or Tape(persistent=True), or backward(create_graph=True)",
-            )
-        )
+    tape._refuse_spent("backward")
     if create_graph and state.tape is not tape:
         raise TapeError(
             explain(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +24,7 @@ from tinygrad_sparse.errors import ArgumentError, CheckpointError, StorageError,
 FORMAT = "tinygrad_sparse state 1"
 HEADER = "header"
 PLAIN = (bool, int, float, str)
+LONGEST = 14_000  # bits of a whole number: Python reads 4,300 digits and no more
 
 
 def save(path: str | os.PathLike[str], state: Any) -> None:
@@ -55,7 +57,7 @@ def save(path: str | os.PathLike[str], state: Any) -> None:
     try:
         with whole_file(path) as file:
             np.savez(file, **named)  # type: ignore[arg-type]  # none is named allow_pickle
-    except OSError as error:
+    except (OSError, ValueError) as error:  # the latter of a path with a NUL in it, say
         raise StorageError(explain("save", f"a file {path} to write", f"{error}")) from error
 
 
@@ -84,6 +86,8 @@ def whole_file(path: Path) -> Iterator[IO[bytes]]:
     file = open(unfinished, "xb")  # noqa: SIM115  where this fails, nothing is to be removed
     try:
         with file:
+            if path.exists():
+                shutil.copymode(path, unfinished)  # before there is anything in it to be read
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -101,6 +105,9 @@ def _path(op: str, path: Any) -> Path:
 
 def _written(x: Any, place: str, arrays: list[np.ndarray]) -> Any:
     """`x` as JSON has it: an array as its number, a dict as one inside a dict, to tell them."""
+    if isinstance(x, int) and x.bit_length() > LONGEST:
+        wanted = f"whole numbers of {LONGEST:,} bits or fewer at {place}"
+        raise CheckpointError(explain("save", wanted, f"one of {x.bit_length():,}"))
     if x is None or isinstance(x, PLAIN):
         return x
     if isinstance(x, dict):

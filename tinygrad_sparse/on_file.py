@@ -85,7 +85,9 @@ def parameter_file(
     op = "parameter_file"
     try:
         path, dtype = Path(path), np.dtype(dtype)
-    except TypeError as error:
+        if not path.with_name(path.name + ".made").exists():
+            path = path.resolve()  # a link to a table, beside which its notes lie
+    except (TypeError, ValueError) as error:
         raise ArgumentError(explain(op, "a path and a dtype", f"{error}")) from None
     if init is not None and not callable(init):
         hint = "ts.normal_rows(0.1, seed=1) is one; for zeros leave it out"
@@ -95,8 +97,8 @@ def parameter_file(
         raise DtypeError(explain(op, "float16, float32 or float64", str(dtype)))
     if not shape or not math.prod(shape):
         raise ShapeError(explain(op, "a shape (V, *row) of something", f"{shape}"))
-    if not path.with_name(path.name + ".made").exists():
-        path = path.resolve()  # a link to a table, beside which its notes lie
+    if math.prod(shape) * dtype.itemsize >= 2**63:
+        raise ShapeError(explain(op, "a shape of fewer than 2**63 bytes", f"{dtype} {shape}"))
     made_path, init_path = (path.with_name(path.name + end) for end in (".made", ".init"))
     begins = _beginnings(init, shape, dtype)
     made = None

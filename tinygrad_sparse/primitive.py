@@ -31,7 +31,7 @@ from tinygrad_sparse.backend import (
 from tinygrad_sparse.backend.precision import widened
 from tinygrad_sparse.errors import DtypeError, ShapeError, TapeError, TinygradSparseError, explain
 from tinygrad_sparse.rules import Kink, RowRule, elementwise, ids_of, places_of
-from tinygrad_sparse.saved import LARGE, slim, unread
+from tinygrad_sparse.saved import LARGE, unread
 from tinygrad_sparse.shapes import Shape, broadcasts
 from tinygrad_sparse.slices import Gradient, IndexedSlices, coarser, rows_of
 from tinygrad_sparse.tape import Tape, state, user_line
@@ -222,7 +222,7 @@ def _unary(op: Primitive) -> Callable[..., Any]:
                 y._node = len(entries)
                 y._tape = tape
                 entry = (op, out, (a,), (node,), None, None)
-                entries.append(entry if out.nbytes < LARGE else slim(entry, op.unread))
+                entries.append(entry if out.nbytes < LARGE else tape._slim(entry, op.unread))
                 return y
         y._node = 0
         y._tape = None
@@ -293,7 +293,7 @@ def _binary(op: Primitive, same: Callable[[Any], Any] | None) -> Callable[..., A
                 z._node = len(entries)
                 z._tape = tape
                 entry = (op, out, (a, b), (m, n), None, None)
-                entries.append(entry if out.nbytes < LARGE else slim(entry, op.unread))
+                entries.append(entry if out.nbytes < LARGE else tape._slim(entry, op.unread))
                 return z
         z._node = 0
         z._tape = None
@@ -411,7 +411,7 @@ def _record(
     z._data, z._node, z._tape = out, len(tape._entries), tape
     entry = (op, out, data, nodes, static or None, line)
     if op.unread and max([getattr(x, "nbytes", 0) for x in (out, *data)]) >= LARGE:
-        entry = slim(entry, op.unread)
+        entry = tape._slim(entry, op.unread)
     tape._entries.append(entry)
     return z
 

@@ -1,8 +1,8 @@
 """Tape: the list of what was computed, and the switch that says whether to keep it. Floor 3.
 
-May import `errors`, `backend` and `report`; the reverse loop that reads it is in `backward`.
-Entries hold arrays and numbers, never the Tensors they made, so a tape has no reference cycle: it
-is freed, however long, the moment its last Tensor and its last name go.
+May import `errors`, `backend`, `report` and `saved`; the reverse loop that reads it is in
+`backward`. Entries hold arrays and numbers, never the Tensors they made, so a tape has no reference
+cycle: it is freed, however long, the moment its last Tensor and its last name go.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import numpy as np
 from tinygrad_sparse.backend import adapter_of, describe
 from tinygrad_sparse.errors import DensifyWarning, SparsityError, TapeError, explain
 from tinygrad_sparse.report import Cost, table
+from tinygrad_sparse.saved import slim
 
 if TYPE_CHECKING:
     from tinygrad_sparse.gradstore import GradStore
@@ -130,6 +131,7 @@ class Tape:
     """
 
     _watched: _Watched | None = None
+    _slim = staticmethod(slim)  # of a large entry, what backward needs
 
     def __init__(
         self,
@@ -165,15 +167,7 @@ class Tape:
                     "gives gradients of gradients; ts.no_grad() allows an unrelated Tape inside",
                 )
             )
-        if self._spent:
-            raise TapeError(
-                explain(
-                    "Tape",
-                    "a Tape that has not been used",
-                    "one whose saved values an earlier backward freed",
-                    "make one Tape a step, or Tape(persistent=True)",
-                )
-            )
+        self._refuse_spent("Tape")
         self._outer = (state.tape,)
         state.tape = self
         return self
@@ -236,6 +230,12 @@ class Tape:
         """Note a parameter's version at its first use: a later change makes backward refuse."""
         if leaf._node not in self._leaves:
             self._leaves[leaf._node] = (leaf, leaf._version)
+
+    def _refuse_spent(self, op: str) -> None:
+        if self._spent:
+            got = "one whose saved values an earlier backward freed"
+            hint = "make one Tape a step, or Tape(persistent=True), or backward(create_graph=True)"
+            raise TapeError(explain(op, "a Tape that has not been used", got, hint))
 
     def _free(self) -> None:
         """Let go of every saved value."""

@@ -395,8 +395,11 @@ class Tensor:
     def __repr__(self) -> str:
         label = f", name={self.name!r}" if getattr(self, "_name", None) is not None else ""
         tracked = ", requires_grad" if self._node else ""
-        shown = self._shown()
-        values = np.array2string(adapter_of(shown).to_host(shown), separator=", ")
+        try:
+            shown = self._shown()
+            values = np.array2string(adapter_of(shown).to_host(shown), separator=", ")
+        except Exception as error:  # what debuggers and tracebacks print has to be printable
+            values = f"shape {self.shape}, whose values raise {type(error).__name__}: {error}"
         return f"Tensor({values}, {self.dtype}{label}{tracked})"
 
     def _shown(self) -> Array:

@@ -8,14 +8,18 @@ order; nothing here lets a compiler reorder floating-point sums.
 
 from __future__ import annotations
 
+import hashlib
+import sys
 from collections.abc import Callable
 from functools import cache
+from inspect import getsource
 from typing import Any
 
 import numba
 import numpy as np
 from numba import types
 
+from . import elements, vectors
 from .elements import prefetch
 
 AHEAD = 2048  # bytes: how far ahead rows are asked for
@@ -26,12 +30,17 @@ ids = types.Array(types.int64, 1, "C")
 places = types.Array(types.int32, 1, "C")
 part = (types.int64, types.int64)  # start and stop
 
+# A part of each kernel's name on disk: numba looks for changes in a kernel's own file alone.
+_used = "".join(map(getsource, (sys.modules[__name__], elements, vectors)))
+_version = hashlib.sha256(_used.encode()).hexdigest()[:16]
+
 
 def jit(f: Callable[..., Any]) -> Any:
     """`f` to be compiled: callable without the interpreter lock, NumPy's division, kept on disk.
 
     Where no folder can be written to, it is compiled anew in each process.
     """
+    f.__qualname__ += f"_{_version}"
     try:
         return numba.njit(f, nogil=True, error_model="numpy", cache=True)
     except RuntimeError:  # numba found no place for its cache

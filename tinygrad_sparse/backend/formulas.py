@@ -13,7 +13,7 @@ import dis
 import hashlib
 import itertools
 from collections.abc import Callable
-from inspect import CO_VARARGS, CO_VARKEYWORDS, getsource
+from inspect import CO_VARARGS, CO_VARKEYWORDS
 from types import CellType, CodeType, FunctionType, ModuleType
 from typing import Any
 
@@ -23,7 +23,6 @@ from numba import types
 from numba.core.errors import NumbaError
 from numba.extending import NativeValue, models, overload, register_model, unbox
 
-from . import compiled, elements
 from .compiled import LEVELS, add_run, ids, jit, part, places, rows_ahead, rows_of
 from .elements import prefetch, read, write
 from .numba import keywords
@@ -158,8 +157,6 @@ class Refused(Exception):
 _unkept = {
     loop: numba.njit(loop.py_func, nogil=True, error_model="numpy") for loop in (update, settle)
 }
-# Part of every digest: numba looks for changes in a kernel's own file, not in those it uses.
-_used = getsource(compiled) + getsource(elements)
 _flags = types.Array(types.boolean, 1, "C")
 
 
@@ -258,4 +255,4 @@ def digest(formula: FunctionType) -> str:
         constants = [text(c) if isinstance(c, CodeType) else repr(c) for c in code.co_consts]
         return f"{code.co_code!r} {code.co_names} {code.co_varnames} {code.co_freevars} {constants}"
 
-    return hashlib.sha256(f"{_used} {value(formula)}".encode()).hexdigest()[:16]
+    return hashlib.sha256(value(formula).encode()).hexdigest()[:16]

@@ -43,10 +43,14 @@ class Module:
 
     def __setattr__(self, name: str, value: Any) -> None:
         old = vars(self).get(name)
-        if type(old) is Tensor and old._node < 0 and not (value is None or type(value) is Tensor):
-            wanted = f"a Tensor or None as {name}, which is a parameter"
-            hint = f"model.{name}.assign(values) sets its values, ts.parameter(values) is another"
-            raise TapeError(explain(type(self).__name__, wanted, describe(value), hint))
+        if _is_parameter(old) and not (value is None or _is_parameter(value)):
+            wanted = f"a parameter or None as {name}, which is a parameter"
+            hint = (
+                f"model.{name}.assign(values) sets its values, ts.parameter(values) is another, "
+                f"vars(model).update({name}=x) puts any x there"
+            )
+            got = f"{describe(value)}, which no optimizer would train"
+            raise TapeError(explain(type(self).__name__, wanted, got, hint))
         super().__setattr__(name, value)
 
     def __getattr__(self, name: str) -> Any:
@@ -175,13 +179,17 @@ class Module:
             p._overwrite(adapter_of(p._array()).asarray(arrays[name]))
 
 
+def _is_parameter(x: Any) -> bool:
+    return type(x) is Tensor and x._node < 0
+
+
 def _walk(value: Any, path: str, above: tuple[Any, ...] = ()) -> Iterator[tuple[str, Any]]:
     """Depth first, in order of assignment: every Tensor, Module and generator, with its path.
 
     What refers back to something `above` it, as a child to its parent, is not entered again.
     """
     if type(value) is Tensor:
-        if value._node < 0:
+        if _is_parameter(value):
             yield path, value
         return
     if any(value is one for one in above):

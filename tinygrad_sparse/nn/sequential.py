@@ -22,9 +22,11 @@ class Sequential(Module):
 
     def __init__(self, *layers: Callable[[Any], Any]) -> None:
         for layer in layers:
-            if not callable(layer):
-                got = type(layer).__name__
-                hint = "Sequential(a, b), or Sequential(*layers) of a list"
+            if isinstance(layer, type) or not callable(layer):
+                got = f"a {type(layer).__name__}"
+                if isinstance(layer, type):
+                    got = f"the class {layer.__name__}"
+                hint = "Sequential(Linear(3, 4), ops.relu), or Sequential(*layers) of a list"
                 raise ArgumentError(explain("Sequential", "Modules and functions", got, hint))
         self.layers = list(layers)
 

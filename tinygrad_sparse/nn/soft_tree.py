@@ -182,7 +182,8 @@ def gate_logits(x: Any, weight: Any, bias: Any, beta: Any) -> Any:
     The inverse temperature β, one number or one a gate, makes decisions sharp without making the
     weights long.
     """
-    return (x @ weight + bias) * beta
+    product = x @ weight if isinstance(x, SparseRows) else ops.matmul(x, weight)
+    return ops.multiply(ops.add(product, bias), beta)
 
 
 class SoftTree(Module):

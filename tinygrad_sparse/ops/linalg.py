@@ -76,7 +76,11 @@ def _matmul_roles(lead: int, out: Shape, shapes: list[Shape], static: Any) -> st
     reflected="__rmatmul__",
 )
 def matmul(xp: Any, x: Array, w: Array) -> Array:
-    """The matrix product (\\*batch, n, k) @ (\\*batch, k, m); 1-D operands as in NumPy."""
+    """The matrix product (\\*batch, n, k) @ (\\*batch, k, m); 1-D operands as in NumPy.
+
+    All rows share w, whose gradient is dense, that of picked elements ``(x @ y.T)[i, j]`` too:
+    ``inner(x, y)[i, j]`` keeps the rows of both, and `row_products` computes no others.
+    """
     return xp.matmul(x, w)
 
 

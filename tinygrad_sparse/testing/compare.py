@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tinygrad_sparse.backend import as_host_array, describe
-from tinygrad_sparse.errors import DtypeError, explain
+from tinygrad_sparse.errors import ArgumentError, DtypeError, explain
 from tinygrad_sparse.slices import Gradient, densify, is_sparse
 
 from .diagnosis import GradientError, Mismatch, failure
@@ -115,6 +115,9 @@ def compare(problem: Problem, options: Options) -> None:
     result is weighed by a random upstream; a larger argument is moved along random directions, and
     at some elements. If its gradient is row-sparse, touched and untouched rows are both moved.
     """
+    if not problem.wanted:  # a check of nothing would pass, whatever is wrong
+        wanted = "a float argument, and a VJP for it, to compare"
+        raise ArgumentError(explain(problem.name, wanted, "none"))
     _check_finite(problem)
     rng = np.random.default_rng(options.seed)
     out = problem.out
