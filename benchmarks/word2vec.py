@@ -35,6 +35,7 @@ from examples.word2vec.train import Run, train
 from examples.word2vec.vocabulary import Text, Vocabulary, keep_probability
 
 WARM_UP = 2_000  # sentences of the short training before the one that is timed
+MIN_COUNT = 5
 ONE_THREAD = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
@@ -44,7 +45,7 @@ ONE_THREAD = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 def ours(options: argparse.Namespace, epochs: int, seed: int) -> tuple[int, float]:
     """The example with its defaults, but for those of --set."""
     corpus = options.corpus
-    vocabulary = Vocabulary.build(read_text(corpus, lines=True), 5)
+    vocabulary = Vocabulary.build(read_text(corpus, lines=True), MIN_COUNT)
     text = vocabulary.encode(read_text(corpus, lines=True))
     ts.set_num_threads(options.cores)
     settings = Settings(epochs=epochs, seed=seed, **dict(options.set))
@@ -156,12 +157,15 @@ def score(name: str, path: Path, options: argparse.Namespace) -> None:
 
 
 def zipf(V: int, words: int = 1_000_000) -> tuple[Vocabulary, Text]:
-    """A text in which word r occurs in proportion to 1/r, in sentences of 20 words."""
+    """A piece of a text in which word r occurs in proportion to 1/r, in sentences of 20 words.
+
+    The vocabulary is that of the whole text, in which the rarest word occurs as often as it must.
+    """
     rng = np.random.default_rng(0)
-    shares = np.cumsum(1.0 / np.arange(1, V + 1))
+    counts = MIN_COUNT * V / np.arange(1, V + 1)
+    shares = np.cumsum(counts)
     ids = np.searchsorted(shares / shares[-1], rng.random(words), side="right")
-    counts = np.maximum(np.bincount(ids, minlength=V), 1)
-    vocabulary = Vocabulary.of(map(str, range(V)), counts)
+    vocabulary = Vocabulary.of(map(str, range(V)), counts.astype(np.int64))
     return vocabulary, Text(ids.astype(np.int32), np.arange(0, words + 1, 20))
 
 
