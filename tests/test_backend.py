@@ -74,18 +74,20 @@ def assert_close(got, wanted, context=None, near=None):
 
 
 @law
-@given(lookups(dtypes=("f2", "f4", "f8", "i8", "u1")), st.sampled_from([1, 2]))
-def test_take_rows(compiled, lookup, lead):
+@given(lookups(dtypes=("f2", "f4", "f8", "i8", "u1")), st.sampled_from([1, 2]), st.booleans())
+def test_take_rows(compiled, lookup, lead, far):
     table, ids, _ = lookup
-    for rows in (ids, ids.reshape(1, -1), ids.reshape(-1, 1)):
-        got = compiled.take_rows(table, rows)
-        np.testing.assert_array_equal(got, table[rows])
-        assert got.flags.writeable and got.dtype == table.dtype
-    if table.ndim > lead:
-        flat = ids * int(np.prod(table.shape[1:lead]))
-        got = compiled.take_rows(table, flat, lead)
-        np.testing.assert_array_equal(got, table.reshape(-1, *table.shape[lead:])[flat])
-    np.testing.assert_array_equal(compiled.take_rows(table[::-1], ids), table[::-1][ids])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compiled, "FAR", 0 if far else compiled.FAR)
+        for rows in (ids, ids.reshape(1, -1), ids.reshape(-1, 1)):
+            got = compiled.take_rows(table, rows)
+            np.testing.assert_array_equal(got, table[rows])
+            assert got.flags.writeable and got.dtype == table.dtype
+        if table.ndim > lead:
+            flat = ids * int(np.prod(table.shape[1:lead]))
+            got = compiled.take_rows(table, flat, lead)
+            np.testing.assert_array_equal(got, table.reshape(-1, *table.shape[lead:])[flat])
+        np.testing.assert_array_equal(compiled.take_rows(table[::-1], ids), table[::-1][ids])
 
 
 @pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "i8", "?"])

@@ -22,7 +22,7 @@ from numba import types
 from . import elements, vectors
 from .elements import prefetch
 
-AHEAD = 2048  # bytes: how far ahead rows are asked for
+AHEAD = 4096  # bytes: how far ahead rows are asked for
 CHUNK = 64  # members of a run that are added one after the other
 LEVELS = 32  # chunks are added up by halves: enough for 2**31 of them
 
@@ -61,6 +61,7 @@ def kernel(name: str, dtype: np.dtype) -> Callable[..., Any]:
         "group": (ids, places, ids, places),
         "late": (ids, places, places, types.int64, types.boolean, ids, ids, places),
         "sum_runs": (table, places, places, table, *part),
+        "take": (table, ids, table, *part),
     }
     return globals()[name].compile(signatures[name])
 
@@ -68,7 +69,15 @@ def kernel(name: str, dtype: np.dtype) -> Callable[..., Any]:
 @numba.njit(error_model="numpy")
 def rows_ahead(table: Any) -> int:
     """How many rows ahead of its use a row is asked for."""
-    return min(16, max(2, AHEAD // (table.shape[1] * table.itemsize)))
+    return min(32, max(2, AHEAD // (table.shape[1] * table.itemsize)))
+
+
+@jit
+def take(table: Any, rows: Any, out: Any, start: int, stop: int) -> None:
+    """out[i] = table[rows[i]]."""
+    ahead = rows_ahead(table)
+    for i in range(start, stop):
+        copy_row(table, rows, ahead, i, out, i)
 
 
 @jit

@@ -183,13 +183,20 @@ def prefetch(typing, arrays, row, place):  # type: ignore[no-untyped-def]  # num
         )
         reading, keep, data = (ir.Constant(number, n) for n in (0, 3, 1))
         for n, (kind, view) in enumerate(_views(context, builder, signature.args[0], args[0])):
-            itemsize = context.get_abi_sizeof(context.get_data_type(kind.dtype))
-            zero, d = context.get_constant(types.intp, 0), builder.extract_value(view.shape, 1)
-            step = context.get_constant(types.intp, max(1, LINE // itemsize))
-            with cgutils.for_range_slice(builder, zero, d, step) as (column, _):
-                at = _place(context, builder, kind, view, args[2 if n else 1], column)
-                address = builder.bitcast(at, pointer)
-                builder.call(function, [address, reading, keep, data])
+            row, d = args[2 if n else 1], builder.extract_value(view.shape, 1)
+            columns = context.get_constant(types.intp, 0), d
+            begin, end = (
+                builder.ptrtoint(_place(context, builder, kind, view, row, column), d.type)
+                for column in columns
+            )
+            # A row need not begin where a line does: it may lie in one line more than it fills.
+            line, start = ir.Constant(d.type, LINE), ir.Constant(d.type, -LINE)
+            with cgutils.for_range_slice(builder, builder.and_(begin, start), end, line) as (
+                address,
+                _,
+            ):
+                place = builder.inttoptr(address, pointer)
+                builder.call(function, [place, reading, keep, data])
         return context.get_dummy_value()
 
     return types.void(arrays, types.intp, types.intp), generate

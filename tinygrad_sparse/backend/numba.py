@@ -27,6 +27,7 @@ from .numpy import *  # noqa: F403  what is not defined below is NumPy's
 FEW, SMALL = 128, 2048  # rows and elements: fewer are not worth loading a compiler for
 DENSE = 2**13  # elements of a dense update: fewer are as fast in NumPy
 PRODUCTS, REUSED = 2**16, 8  # products that are worth it; of the bytes in them, how many are near
+FAR, NARROW = 2**22, 64  # bytes: a table that no near cache holds, a row for NumPy's own loop
 WIDE, BLOCK = 64, 2**12  # elements that make a row long, and those of short ones taken together
 FLOATS = frozenset(map(np.dtype, ("f4", "f8")))
 PLAIN = frozenset({float, int, bool})  # hyper-parameters that take on the table's dtype
@@ -70,22 +71,24 @@ def _table(x: np.ndarray) -> np.ndarray:
 
 
 def take_rows(table: np.ndarray, rows: np.ndarray, lead: int = 1) -> np.ndarray:
-    """NumPy's own loop is as fast as memory; it is shared out among threads."""
+    """From a cache by NumPy's own loop; from memory, which is asked for rows ahead of their use."""
     n = rows.size
-    if n < FEW or not table.flags.c_contiguous:
+    if n < FEW or not _plain(table):
         return reference.take_rows(table, rows, lead)
     row = table.shape[lead:]
-    nbytes = 2 * n * math.prod(row) * table.itemsize
-    if not threads.pays(nbytes):
+    d = math.prod(row)
+    large, nbytes = d * table.itemsize >= NARROW, 2 * n * d * table.itemsize
+    far = large and table.nbytes >= FAR and table.dtype in FLOATS and rows.dtype == _INT64
+    if not far and not threads.pays(nbytes):
         return reference.take_rows(table, rows, lead)
-    flat = table.reshape((math.prod(table.shape[:lead]), *row))
-    ids, out = rows.reshape(-1), np.empty((n, *row), table.dtype)
-
-    def part(start: int, stop: int) -> None:
-        flat.take(ids[start:stop], 0, out[start:stop], "clip")  # "raise" would write to a copy
-
-    threads.split(part, (), n, nbytes)
+    flat, out = table.reshape((math.prod(table.shape[:lead]), d)), np.empty((n, d), table.dtype)
+    kernel = (_kernel("take", table.dtype) if far else None) or _take
+    threads.split(kernel, (flat, np.ascontiguousarray(rows).reshape(-1), out), n, nbytes)
     return out.reshape(rows.shape + row)
+
+
+def _take(table: np.ndarray, rows: np.ndarray, out: np.ndarray, start: int, stop: int) -> None:
+    table.take(rows[start:stop], 0, out[start:stop], "clip")  # "raise" would write to a copy
 
 
 def sum_duplicates(
