@@ -139,13 +139,31 @@ def test_a_stage_that_fails_says_so_in_a_line_and_the_next_one_runs(started, tmp
     assert fine == "identity: done" and "name a stand-in" in done.stdout
 
 
-def test_tests_that_have_no_time_left_are_stopped_and_say_what_they_had(started, tmp_path):
-    done = started(
-        "benchmarks.gpu", "--tiny", "--stage", "tests", "--seconds", "0", "--out", tmp_path
-    )
-    assert done.returncode == 1
-    ended = [record["ended"] for record in gpu.read(tmp_path)["tests"]]
-    assert len(ended) == 3 and all(text.startswith("stopped after 1 s: ") for text in ended)
+def test_tests_that_have_no_time_left_are_stopped_and_say_what_they_had(tmp_path, monkeypatch):
+    hang = """
+import sys, signal
+try:
+    open(sys.argv[1], "w").close()
+    signal.pause()
+except KeyboardInterrupt:
+    sys.exit("3 passed")
+"""
+    popen, started = subprocess.Popen, []
+
+    def hanging(command, **more):
+        ready = tmp_path / str(len(started))
+        process = popen([sys.executable, "-c", hang, ready], **more)
+        while not ready.exists():  # the limit begins when it can be stopped, however slow it starts
+            assert process.poll() is None
+        started.append(command[-1])
+        return process
+
+    monkeypatch.setattr(gpu.subprocess, "Popen", hanging)
+    told = []
+    with pytest.raises(AssertionError, match=r"test_gpu_device\.py: stopped after 1 s: 3 passed"):
+        gpu.tests(lambda **record: told.append(record), "", seconds=0, several=False)
+    assert started == [f"tests/{name}" for name in gpu.TESTS]
+    assert told == [{"file": name, "ended": "stopped after 1 s: 3 passed"} for name in gpu.TESTS]
 
 
 def test_what_there_is_no_time_for_is_left_out(started, tmp_path):
