@@ -144,7 +144,14 @@ def tests(tell: Any, picked: str, seconds: float, several: bool) -> None:
             command += ["-n", "4"]
         left, both = max(1.0, stop - time.monotonic()), subprocess.STDOUT
         with subprocess.Popen(
-            command, cwd=ROOT, text=True, errors="replace", stdout=subprocess.PIPE, stderr=both
+            command,
+            cwd=ROOT,
+            text=True,
+            errors="replace",
+            stdout=subprocess.PIPE,
+            stderr=both,
+            # What a shell runs in the background ignores it, and so would pytest.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         ) as process:
             try:
                 said, ended = process.communicate(timeout=left)[0], ""
