@@ -23,6 +23,7 @@ BENCHMARKS = (
     "leaf_update",
     "soft_tree",
     "busy",
+    "freed_memory",
     "frameworks",
 )
 NUMBA = ("floors", "sharing")  # those about compiled loops

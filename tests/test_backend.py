@@ -1,6 +1,8 @@
 """The numba adapter computes what the NumPy adapter computes: a law for each function."""
 
+import mmap
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -776,6 +778,32 @@ def test_a_numba_that_does_not_work_is_said_once_and_left_out(compiled, tmp_path
         said = run(show + STEP, TINYGRAD_SPARSE_BACKEND="auto", **variables)
         assert said.count(f"numba cannot be used, NumPy computes instead: {why}") == 1
         assert "Error" not in said
+
+
+FAULTS = """
+import resource
+import numpy as np, tinygrad_sparse as ts
+W = ts.parameter(np.ones((10_000, 16), np.float32))
+ids = np.arange(65_536) % 10_000
+def step():
+    with ts.Tape() as tape:
+        rows = W[ids]
+        loss = (rows * rows).sum()
+    tape.backward(loss)
+step()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(8):
+    step()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="about glibc's malloc")
+def test_a_step_asks_the_system_for_no_memory_that_the_one_before_it_had():
+    pages = 4 * 65_536 * 16 // mmap.PAGESIZE  # of the rows of one lookup
+    assert int(run(FAULTS, TINYGRAD_SPARSE_BACKEND="numpy")) < pages
+    defaults = {"MALLOC_MMAP_THRESHOLD_": str(2**17), "MALLOC_TRIM_THRESHOLD_": str(2**17)}
+    assert int(run(FAULTS, TINYGRAD_SPARSE_BACKEND="numpy", **defaults)) > 8 * pages
 
 
 def test_compiled_loops_are_found_again_by_the_next_process(compiled, tmp_path):

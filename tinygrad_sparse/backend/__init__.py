@@ -28,6 +28,7 @@ from . import numpy as numpy_adapter
 from .adapter import Adapter, Algebra
 from .adapter import Array as Array
 from .ids import are_row_ids as are_row_ids
+from .reuse import reuse_freed_memory
 from .threads import get_num_threads as get_num_threads
 from .threads import set_num_threads as set_num_threads
 
@@ -59,6 +60,7 @@ def _for_ndarray() -> Adapter:
 
 _CPU = _for_ndarray()
 _ADAPTERS: dict[type, Any] = {np.ndarray: _CPU}
+reuse_freed_memory()
 
 
 def register(array_type: type, adapter: Algebra) -> None:
