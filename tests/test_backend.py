@@ -626,6 +626,27 @@ def test_a_frequent_row_is_summed_to_float32s_precision(compiled):
     assert sums.item() == pytest.approx(20_000, rel=1e-6)
 
 
+@pytest.mark.parametrize("width", [3, 16, 300])
+def test_repeats_of_any_number_beside_each_other(compiled, width):
+    """Short runs are summed in one sweep, between long ones and alone, and keep a zero's sign."""
+    repeats = np.array([2, 3, 1, 200, 64, 65, 2, 1, 1, 300, 5, 1, 2] * 9)
+    ids = np.random.default_rng(0).permutation(np.repeat(np.arange(len(repeats)), repeats))
+    values = np.random.default_rng(1).standard_normal((len(ids), width), np.float32)
+    values[np.isin(ids, [0, 2])] = -0.0
+    rows, sums = compiled.sum_duplicates(ids, values)
+    assert (rows == np.arange(len(repeats))).all()
+    assert np.signbit(sums[[0, 2]]).all()
+    for row, total in enumerate(sums):
+        members = values[ids == row]
+        if len(members) <= 64:
+            wanted = members[0]
+            for member in members[1:]:
+                wanted = wanted + member
+            assert total.tobytes() == wanted.tobytes()
+        else:
+            np.testing.assert_allclose(total, members.sum(0, np.float64), 1e-4, 1e-4)
+
+
 def test_float16_parts_may_not_overflow_on_the_way(compiled):
     values = np.repeat(np.array([[40_000], [40_000], [-40_000], [-39_008]], np.float16), 9, 1)
     values = np.tile(values, (100, 1))

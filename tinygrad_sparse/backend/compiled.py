@@ -24,6 +24,7 @@ from .elements import prefetch
 
 AHEAD = 4096  # bytes: how far ahead rows are asked for
 CHUNK = 64  # members of a run that are added one after the other
+REPEAT = 1024  # bytes that are written in the time that a wrongly foretold repeat costs
 LEVELS = 32  # chunks are added up by halves: enough for 2**31 of them
 
 ids = types.Array(types.int64, 1, "C")
@@ -190,13 +191,12 @@ def group(rows: Any, order: Any, unique: Any, starts: Any) -> int:
                 counts[at] += 1
             packed, other = other, packed
     m, last = 0, np.int64(-1)
-    for i in range(n):
+    starts[0] = 0
+    for i in range(n):  # no branch: nobody could foretell it
         row = np.int64(packed[i] >> by_place)
         order[i] = packed[i] & np.uint64((1 << place_bits) - 1)
-        if row != last:
-            unique[m], starts[m], last = row, i, row
-            m += 1
-    starts[m] = n
+        m += row != last
+        unique[m - 1], starts[m], last = row, i + 1, row
     return m
 
 
@@ -248,13 +248,41 @@ def add_run(
         out[j, c] = parts[0, c]
 
 
+@numba.njit(error_model="numpy")
+def add_short_runs(
+    values: Any, order: Any, ahead: int, starts: Any, start: int, stop: int, out: Any
+) -> None:
+    """out[j] = the sum of run j, one after the other, without a branch at the end of a run."""
+    for j in range(start, stop):
+        for c in range(values.shape[1]):
+            out[j, c] = -0.0  # what changes nothing that is added to it, not even a zero's sign
+    j = start
+    for i in range(starts[start], starts[stop]):
+        if i + ahead < len(order):
+            prefetch(values, order[i + ahead], 0)
+        j += i == starts[j + 1]
+        row = order[i]
+        for c in range(values.shape[1]):
+            out[j, c] += values[row, c]
+
+
 @jit
 def sum_runs(values: Any, order: Any, starts: Any, out: Any, start: int, stop: int) -> None:
     """out[j] = the sum of run j, for the runs that `group` found."""
     parts = np.empty((LEVELS, values.shape[1]), values.dtype)
     ahead = rows_ahead(values)
-    for j in range(start, stop):
-        if starts[j + 1] - starts[j] == 1:
+    repeats = starts[stop] - starts[start] - (stop - start)
+    together = repeats * REPEAT > (stop - start) * values.shape[1] * values.itemsize
+    j = start
+    while j < stop:
+        first = j
+        while together and j < stop and starts[j + 1] - starts[j] <= CHUNK:
+            j += 1
+        if first < j:
+            add_short_runs(values, order, ahead, starts, first, j, out)
+        elif starts[j + 1] - starts[j] == 1:
             copy_row(values, order, ahead, starts[j], out, j)
+            j += 1
         else:
             add_run(values, order, ahead, starts[j], starts[j + 1], out, j, parts)
+            j += 1
