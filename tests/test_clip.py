@@ -79,6 +79,20 @@ def test_row_clip_caps_long_rows_and_leaves_short_ones():
     np.testing.assert_allclose(clipped.to_dense()[[4, 1, 0]], [[0.6, 0.8], [0.3, 0.4], [0, 0]])
 
 
+@pytest.mark.parametrize("bound", np.linspace(1, 2, 20))
+def test_short_rows_beside_a_long_one_keep_their_bits(bound):
+    rows = np.random.default_rng(0).uniform(-0.1, 0.1, (300, 16)).astype(np.float32)
+    rows[7] = 9
+    W = ts.parameter(np.zeros((300, 16), np.float32))
+    grads = ts.GradStore()
+    grads[W] = ts.IndexedSlices(np.arange(300), rows, W.shape)
+    optim.SGD([W], lr=1.0).step(grads, clip_rows=bound)
+    short = np.delete(np.arange(300), 7)
+    for clipped in (optim.clip_grad_rows(grads, bound)[W].values, -W.data):
+        np.testing.assert_array_equal(clipped[short], rows[short])
+        assert np.linalg.norm(clipped[7]) == pytest.approx(bound)
+
+
 @pytest.mark.parametrize(("dtype", "size"), [(np.float16, 300), (np.float32, 1e20)])
 def test_rows_whose_squares_overflow_are_capped_not_lost(dtype, size):
     W = ts.parameter(np.zeros((5, 2), dtype))

@@ -24,7 +24,6 @@ from .elements import prefetch
 
 AHEAD = 4096  # bytes: how far ahead rows are asked for
 CHUNK = 64  # members of a run that are added one after the other
-REPEAT = 1024  # bytes that are written in the time that a wrongly foretold repeat costs
 LEVELS = 32  # chunks are added up by halves: enough for 2**31 of them
 
 ids = types.Array(types.int64, 1, "C")
@@ -61,7 +60,8 @@ def kernel(name: str, dtype: np.dtype) -> Callable[..., Any]:
         "bag": (table, ids, ids, types.Array(table.dtype, 1, "C"), types.boolean, table, *part),
         "group": (ids, places, ids, places),
         "late": (ids, places, places, types.int64, types.boolean, ids, ids, places),
-        "sum_runs": (table, places, places, table, *part),
+        "shorten": (table, types.Array(table.dtype, 1, "C"), *part),
+        "sum_runs": (table, places, places, types.boolean, table, *part),
         "take": (table, ids, table, *part),
     }
     return globals()[name].compile(signatures[name])
@@ -267,16 +267,16 @@ def add_short_runs(
 
 
 @jit
-def sum_runs(values: Any, order: Any, starts: Any, out: Any, start: int, stop: int) -> None:
-    """out[j] = the sum of run j, for the runs that `group` found."""
+def sum_runs(
+    values: Any, order: Any, starts: Any, sweep: bool, out: Any, start: int, stop: int
+) -> None:
+    """out[j] = the sum of run j, for the runs that `group` found; short ones in a sweep, or not."""
     parts = np.empty((LEVELS, values.shape[1]), values.dtype)
     ahead = rows_ahead(values)
-    repeats = starts[stop] - starts[start] - (stop - start)
-    together = repeats * REPEAT > (stop - start) * values.shape[1] * values.itemsize
     j = start
     while j < stop:
         first = j
-        while together and j < stop and starts[j + 1] - starts[j] <= CHUNK:
+        while sweep and j < stop and starts[j + 1] - starts[j] <= CHUNK:
             j += 1
         if first < j:
             add_short_runs(values, order, ahead, starts, first, j, out)
@@ -286,3 +286,12 @@ def sum_runs(values: Any, order: Any, starts: Any, out: Any, start: int, stop: i
         else:
             add_run(values, order, ahead, starts[j], starts[j + 1], out, j, parts)
             j += 1
+
+
+@jit
+def shorten(x: Any, factors: Any, start: int, stop: int) -> None:
+    """x[j] *= factors[j], of which many are 1."""
+    for j in range(start, stop):
+        if factors[j] != 1:
+            for c in range(x.shape[1]):
+                x[j, c] *= factors[j]

@@ -76,13 +76,13 @@ def apply(formula: Any, arrays: Any, row: int, place: int, g: Any, i: int, hyper
 
 @jit
 def update(
-    formula: Any, rows: Any, order: Any, starts: Any, places: Any, scales: Any, values: Any,
-    arrays: Any, hyper: Any, start: int, stop: int,
+    formula: Any, rows: Any, order: Any, starts: Any, places: Any, values: Any, arrays: Any,
+    hyper: Any, start: int, stop: int,
 ) -> None:  # fmt: skip
     """Apply the formula to row rows[j] of each array, with the sum of run j as its gradient.
 
     The arrays after the first have it at places[j]; no `places`: where the first does. No `rows`:
-    all of them. No `starts`: values[j] is the gradient. With `scales`, it is scales[j] times that.
+    all of them. No `starts`: values[j] is the gradient.
     """
     ahead = rows_ahead(values)
     width = values.shape[1] if len(starts) else 0  # of sums; a whole table may be one row
@@ -100,14 +100,10 @@ def update(
             i, run = order[starts[j]], starts[j + 1] - starts[j]
             if starts[j] + ahead < len(order):
                 prefetch(values, order[starts[j] + ahead], 0)
-        short = len(scales) == 0 or scales[j] == 1
-        if run == 1 and short:
+        if run == 1:
             apply(formula, arrays, row, place, values, i, hyper)
             continue
         add_run(values, order, ahead, starts[j], starts[j + 1], total, 0, parts)
-        if not short:
-            for c in range(width):
-                total[0, c] *= scales[j]
         apply(formula, arrays, row, place, total, 0, hyper)
 
 
@@ -175,10 +171,9 @@ def compile_update(
     # The same function, with its keyword arguments made positional.
     code = code.replace(co_argcount=code.co_argcount + len(settings), co_kwonlyargcount=0)
     table = rows_of(dtype)
-    scales = types.Array(table.dtype, 1, "C")
     tables, numbers = types.UniTuple(table, arrays), types.UniTuple(types.float64, len(settings))
     return _compile(
-        update, {formula: code}, (ids, places, places, ids, scales, table, tables, numbers, *part)
+        update, {formula: code}, (ids, places, places, ids, table, tables, numbers, *part)
     )
 
 

@@ -28,6 +28,7 @@ FEW, SMALL = 128, 2048  # rows and elements: fewer are not worth loading a compi
 DENSE = 2**13  # elements of a dense update: fewer are as fast in NumPy
 PRODUCTS, REUSED = 2**16, 8  # products that are worth it; of the bytes in them, how many are near
 FAR, NARROW = 2**22, 64  # bytes: a table that no near cache holds, a row for NumPy's own loop
+REPEAT = 1024  # bytes that are written in the time that a wrongly foretold repeat costs
 WIDE, BLOCK = 64, 2**12  # elements that make a row long, and those of short ones taken together
 FLOATS = frozenset(map(np.dtype, ("f4", "f8")))
 PLAIN = frozenset({float, int, bool})  # hyper-parameters that take on the table's dtype
@@ -99,20 +100,32 @@ def sum_duplicates(
     runs = _runs(rows) if _large(rows, values) and wide in FLOATS else None
     if runs is None:
         return reference.sum_duplicates(rows, values)
-    unique, order, starts = runs
+    unique, _, _ = runs
     if len(unique) < len(rows):
         unique = unique.copy()  # not a view that keeps all of them
-    flat = _table(values.astype(wide, copy=False))
-    sums = np.empty((len(unique), *values.shape[1:]), wide)
-    kernel = _kernel("sum_runs", wide)
-    assert kernel is not None
-    # Half the bytes: the values were mostly just computed, so they come from the cache.
-    nbytes = (flat.nbytes + sums.nbytes) // 2
-    threads.split(kernel, (flat, order, starts, _table(sums)), len(unique), nbytes)
+    sums = _sums(runs, values.astype(wide, copy=False))
     return unique, sums.astype(values.dtype, copy=False)
 
 
 Runs = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
+def _sums(runs: Runs, values: np.ndarray) -> np.ndarray:
+    """The sum of each run."""
+    unique, order, starts = runs
+    flat, sums = _table(values), np.empty((len(unique), *values.shape[1:]), values.dtype)
+    kernel = _kernel("sum_runs", values.dtype)
+    assert kernel is not None
+    # Half the bytes: the values were mostly just computed, so they come from the cache.
+    nbytes = (flat.nbytes + sums.nbytes) // 2
+    args = flat, order, starts, _sweeps(runs, values), _table(sums)
+    threads.split(kernel, args, len(unique), nbytes)
+    return sums
+
+
+def _sweeps(runs: Runs, values: np.ndarray) -> bool:
+    """Whether so many ids repeat, and rows are so short, that a sweep over them all pays."""
+    return (len(values) - len(runs[0])) * REPEAT > len(runs[0]) * values[:1].nbytes
 
 
 def _runs(rows: np.ndarray) -> Runs | None:
@@ -245,7 +258,7 @@ def plan_update(
 ) -> Callable[[], None]:
     """The formula is compiled into one loop that gathers, computes and writes, in place.
 
-    Nothing in it can fail. Repeats are summed in the same loop.
+    Nothing in it can fail. Repeats are summed in the same loop, or before it if they are many.
     """
     loop = _loop(formula, rows, values, (table, *slots), hyper, together=places is None)
     if loop is not None and rows is ...:
@@ -254,34 +267,23 @@ def plan_update(
     runs = None if loop is None else _runs(rows)
     if loop is None or runs is None or runs[0].item(-1) >= len(table):  # NumPy raises then
         return reference.plan_update(formula, rows, values, table, slots, hyper, places, cap)
-    scales: np.ndarray | None = values[:0, ...].reshape(0)
-    if cap is not None:
-        scales = _scales(runs, values, cap.max_norm)
-        if scales is None:
-            return reference.plan_update(formula, rows, values, table, slots, hyper, places, cap)
     unique, order, starts = runs
     at = _NO_IDS if places is None else places[order[starts[: len(unique)]]].astype(np.int64)
-    return _ready(loop, formula, (*runs, at), values, [table, *slots], hyper, scales)
+    if cap is not None or _sweeps(runs, values):
+        values = _sums(runs, values)
+        values = values if cap is None else _shortened(values, cap)
+        order = starts = _NO_PLACES
+    return _ready(loop, formula, (unique, order, starts, at), values, [table, *slots], hyper)
 
 
-def _scales(runs: Runs, values: np.ndarray, max_norm: float) -> np.ndarray | None:
-    """min(1, max_norm / ‖sum‖) for the sum of each run; none if all are 1.
-
-    None for lengths whose squares are not in range.
-    """
-    limit = reference.square_of(max_norm, values.dtype)
-    if limit is None:
-        return None
-    unique, order, starts = runs
-    flat, squares = _table(values), np.empty(len(unique), values.dtype)
-    kernel = _kernel("run_squares", values.dtype, "products")
-    assert kernel is not None
-    threads.split(kernel, (flat, order, starts, squares), len(unique), flat.nbytes)
-    if (squares <= limit).all():
-        return squares[:0]
-    if not squares.max() < np.inf:
-        return None
-    return max_norm / np.sqrt(np.maximum(squares, limit))
+def _shortened(sums: np.ndarray, cap: Any) -> np.ndarray:
+    """What `cap` makes of sums that nobody else has: where it can be, in place."""
+    flat, kernel = _table(sums), _kernel("shorten", sums.dtype)
+    factors = reference.factors_to(cap.max_norm, flat)
+    if kernel is None or factors is None:
+        return cap(sums)
+    threads.split(kernel, (flat, factors), len(flat), flat.nbytes)
+    return sums
 
 
 def update_rows(
@@ -312,15 +314,13 @@ def _ready(
     values: np.ndarray,
     arrays: list[np.ndarray],
     hyper: dict[str, Any],
-    scales: np.ndarray | None = None,
 ) -> Callable[[], None]:
     """A compiled formula that has only to be called to change `arrays` in place."""
     flat, *tables = map(_whole if runs is _EVERY_ROW else _table, (values, *arrays))
     numbers = tuple([float(hyper[name]) for name in keywords(formula)])
     count = len(flat) if runs is _EVERY_ROW else len(runs[0])
     nbytes = flat.nbytes + 2 * len(tables) * count * flat.shape[1] * flat.itemsize
-    scales = np.empty(0, flat.dtype) if scales is None else scales
-    args = (None, *runs, scales, flat, tuple(tables), numbers)
+    args = (None, *runs, flat, tuple(tables), numbers)
     return partial(threads.split, loop, args, count, nbytes)
 
 
@@ -393,7 +393,7 @@ def _compile(
     with np.errstate(all="ignore"):
         wanted = formula(old[0], g, *old[1:], **hyper)
     numbers = tuple([float(hyper[name]) for name in names])
-    loop(None, *_EVERY_ROW, g[0, :0], g, tuple(old), numbers, 0, n)
+    loop(None, *_EVERY_ROW, g, tuple(old), numbers, 0, n)
     return loop if _same(old, wanted) else None
 
 

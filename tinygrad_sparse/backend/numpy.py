@@ -98,27 +98,28 @@ def max_from(x: np.ndarray, axis: tuple[int, ...], start: float) -> np.ndarray:
     return np.max(x, axis=axis, keepdims=True, initial=start)
 
 
-def square_of(length: float, dtype: np.dtype) -> Any:
-    """length² in this dtype; None if it is too large or too small for it."""
-    limits = np.finfo(dtype)
+def factors_to(max_norm: float, x: np.ndarray) -> np.ndarray | None:
+    """min(1, max_norm / ‖row‖) for the rows of (n, d), n > 0; None if a square is not in range."""
+    limits = np.finfo(x.dtype)
     low, high = math.sqrt(limits.tiny), math.sqrt(limits.max)
-    return dtype.type(length) ** 2 if 2 * low < length < high / 2 else None
+    if not 2 * low < max_norm < high / 2:
+        return None
+    limit = x.dtype.type(max_norm) ** 2
+    with np.errstate(over="ignore"):
+        squares = np.vecdot(x, x)
+    if not squares.max() < np.inf:
+        return None
+    # The root of a square is the number that was squared, to the bit: short rows get just 1.
+    return (max_norm / np.sqrt(np.maximum(squares, limit))).astype(x.dtype, copy=False)
 
 
 def shortened(
     x: np.ndarray, max_norm: float, error: Callable[[float], Exception]
 ) -> np.ndarray | None:
-    limit = square_of(max_norm, x.dtype)
-    if limit is None:
+    factors = factors_to(max_norm, x)
+    if factors is None:
         return None
-    with np.errstate(over="ignore"):
-        squares = np.vecdot(x, x)
-    if (squares <= limit).all():
-        return x
-    if not squares.max() < np.inf:
-        return None
-    factors = max_norm / np.sqrt(np.maximum(squares, limit))
-    return x * factors[:, None].astype(x.dtype, copy=False)
+    return x if (factors == 1).all() else x * factors[:, None]
 
 
 def take_rows(table: np.ndarray, rows: np.ndarray, lead: int = 1) -> np.ndarray:

@@ -16,7 +16,7 @@ import numba
 import numpy as np
 from numba import types
 
-from .compiled import LEVELS, add_run, jit, part, places, rows_ahead, rows_of
+from .compiled import jit, part, rows_of
 from .elements import prefetch
 from .vectors import dots, weighted_sum
 
@@ -33,7 +33,6 @@ def kernel(name: str, dtype: np.dtype) -> Callable[..., Any]:
     signatures = {
         "row_products": (table, table, groups, groups, stack, *part),
         "weighted_rows": (turned, table, groups, table, *part),
-        "run_squares": (table, places, places, flat, *part),
         "logistic_loss": (flat, flat, flat, flat, *part),
         "logistic_slope": (flat, flat, flat, flat, *part),
     }
@@ -81,23 +80,6 @@ def weighted_rows(w: Any, y: Any, ids: Any, out: Any, start: int, stop: int) -> 
                 at[count], weights[count] = ids[s, j], w[s, i, j]
                 count += w[s, i, j] != 0
             weighted_sum(y, at, weights, count, out, s * m + i)
-
-
-@jit
-def run_squares(values: Any, order: Any, starts: Any, out: Any, start: int, stop: int) -> None:
-    """out[j] = ‖the sum of run j‖², for the runs that `group` found."""
-    total = np.empty((1, values.shape[1]), values.dtype)
-    parts = np.empty((LEVELS, values.shape[1]), values.dtype)
-    ahead = rows_ahead(values)
-    for j in range(start, stop):
-        i = np.int64(order[starts[j]])
-        if starts[j + 1] - starts[j] == 1:
-            if starts[j] + ahead < len(order):
-                prefetch(values, order[starts[j] + ahead], 0)
-            out[j] = dots(values, values, (i,), (i,))[0]
-        else:
-            add_run(values, order, ahead, starts[j], starts[j + 1], total, 0, parts)
-            out[j] = dots(total, total, (0,), (0,))[0]
 
 
 # -- the logistic loss, in float32 -----------------------------------------------------------------
